@@ -1,0 +1,3 @@
+"""lightloom: thousands of accelerators, one machine."""
+
+__version__ = "0.1.0"

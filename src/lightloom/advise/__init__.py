@@ -1,0 +1,1 @@
+"""Profiles, bottlenecks, money, migration."""

@@ -1,0 +1,81 @@
+"""The door: a lazy table of verbs, one exit code per kind of error."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from lightloom import __version__
+from lightloom.core.errors import LightloomError
+from lightloom.core.lang import set_language
+
+VERBS: dict[str, tuple[str, str]] = {
+    # name: (module:attribute, short help) - kept in the order of a user's day
+    "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
+}
+"""Verb -> where it lives and one line of help; modules load only when called."""
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported when used, so that --help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return every verb in the order of the table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the verb, importing its module now."""
+        if cmd_name not in VERBS:
+            return None
+        module, attribute = VERBS[cmd_name][0].split(":")
+        command: click.Command = getattr(
+            importlib.import_module(f"lightloom.cli.{module}"), attribute
+        )
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs from the table, importing none of them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Add the nearest verb to click's own complaint."""
+        from lightloom.core.errors import nearest
+
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no verb {args[0]!r}{nearest(args[0], VERBS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="lightloom")
+@click.option("--lang", type=click.Choice(["en", "zh"]), default=None, help="language of the text")
+def cli(lang: str | None) -> None:
+    """Plan, simulate, run and judge training on a supernode."""
+    set_language(lang)
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; every error is an answer with its own exit code."""
+    try:
+        cli.main(args=args, prog_name="lightloom", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except LightloomError as error:
+        click.echo(f"lightloom: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,41 @@
+"""Options that many verbs share, spelt once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="print JSON, field names as in the nouns"
+    )(function)
+
+
+def cluster_option(function: F) -> F:
+    """Add ``--cluster``."""
+    return click.option(
+        "--cluster",
+        default=None,
+        metavar="NAME|FILE",
+        help="machine: a catalogue name or a TOML file",
+    )(function)
+
+
+def seed_option(function: F) -> F:
+    """Add ``--seed``."""
+    return click.option(
+        "--seed", type=int, default=0, show_default=True, help="seed of every random draw"
+    )(function)
+
+
+def echo_json(noun: Any) -> None:
+    """Print a noun (or a dict of nouns) as indented JSON."""
+    from lightloom.core.files import encode_json
+
+    click.echo(encode_json(noun).decode(), nl=False)

@@ -1,0 +1,1 @@
+"""The nouns: pure frozen data."""

@@ -1,0 +1,27 @@
+"""Schedule: the order in which every pipeline rank works, as data."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+OpKind = Literal["F", "B", "I", "W"]
+"""Forward, whole backward, input-gradient half, weight-gradient half."""
+
+
+class Op(NamedTuple):
+    """One piece of work of a pipeline rank."""
+
+    kind: OpKind
+    chunk: int
+    """Model chunk on this rank (0 .. vpp-1)."""
+    micro_batch: int
+
+
+class Schedule(NamedTuple):
+    """Ordered operations of every pipeline rank."""
+
+    name: str
+    ops: tuple[tuple[Op, ...], ...]
+    """One tuple per pipeline rank."""
+    stage_of: tuple[tuple[int, ...], ...]
+    """Model stage of (rank, chunk): which part of the model the chunk holds."""

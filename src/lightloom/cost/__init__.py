@@ -1,0 +1,1 @@
+"""What it costs: closed form, vectorised, calibrated on measurements."""

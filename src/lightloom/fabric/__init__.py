@@ -1,0 +1,1 @@
+"""What connects: builders, routes, wavelengths, the physics of light."""

@@ -1,0 +1,1 @@
+"""What moves: clock, max-min shares, flows and phases, folding."""

@@ -1,0 +1,1 @@
+"""Losing a card: states, transitions, policies; pure."""

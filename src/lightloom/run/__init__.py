@@ -1,0 +1,1 @@
+"""Real training; torch lives only here."""

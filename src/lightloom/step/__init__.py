@@ -1,0 +1,1 @@
+"""The training step as a graph of operations on lanes."""
