@@ -87,6 +87,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     family: str = ""
     order: tuple[int, ...] = ()
     """Block index of every layer where blocks interleave; empty: blocks follow one another."""
+    settings: dict[str, str | int | float | bool] = {}
+    """What changes no cost but launch files need: rope_theta, norm_eps, activation,
+    router_score, router_scale, router_groups, router_group_topk, norm_topk, rope_scaling ..."""
     approximated: tuple[str, ...] = ()
     """What the cost model only approximates, in words."""
     ignored: tuple[str, ...] = ()
