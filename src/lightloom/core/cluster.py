@@ -75,3 +75,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def cards(self) -> int:
         """Ranks of the whole machine."""
         return self.fabric.cards
+
+    def source_of(self, field: str) -> Source | None:
+        """Return where a dotted `field` comes from: its own entry, its nearest parent's, or ``*``.
+
+        A level is addressed by its name: ``fabric.node.link`` falls to ``fabric.node``.
+        """
+        while field:
+            if field in self.sources:
+                return self.sources[field]
+            field = field.rpartition(".")[0]
+        return self.sources.get("*")

@@ -89,6 +89,28 @@ def parse_flops(text: str | float, what: str = "speed") -> float:
     return value * _DECIMAL[match.group(1)]
 
 
+def _parse_unit(text: str | float, unit: str, what: str) -> float:
+    if isinstance(text, int | float):
+        return float(text)
+    value, got = _split(text, what)
+    scale = _DECIMAL.get(got.removesuffix(unit)) if got.endswith(unit) else None
+    if got == "":
+        return value
+    if scale is None:
+        raise InputError(f"{what}: unknown unit {got!r}", out=f"use {unit}, k{unit}, M{unit}")
+    return value * scale
+
+
+def parse_watts(text: str | float, what: str = "power") -> float:
+    """Return watts from ``"700 W"`` or ``"1.2 MW"``."""
+    return _parse_unit(text, "W", what)
+
+
+def parse_hertz(text: str | float, what: str = "frequency") -> float:
+    """Return hertz from ``"1.83 GHz"``."""
+    return _parse_unit(text, "Hz", what)
+
+
 def _three(value: float) -> str:
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"
