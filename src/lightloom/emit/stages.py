@@ -1,0 +1,36 @@
+"""Layers of every pipeline stage, as launch files want them."""
+
+from __future__ import annotations
+
+from lightloom.core.plan import Plan
+
+
+def stage_layers(plan: Plan) -> tuple[int, ...]:
+    """Return decoder layers of each of the pp x vpp stages, in model order.
+
+    As the plan says; otherwise as even as possible with the remainder on the earliest stages that
+    do not also hold the output head.
+    """
+    s = plan.strategy
+    if s.stage_layers:
+        return s.stage_layers
+    chunks, layers = s.pp * s.vpp, plan.model.layers
+    base, rest = divmod(layers, chunks)
+    return tuple(base + (1 if i < rest else 0) for i in range(chunks))
+
+
+def is_even(plan: Plan) -> bool:
+    """True where every stage has the same number of layers."""
+    return len(set(stage_layers(plan))) == 1
+
+
+def megatron_layout(plan: Plan) -> str:
+    """Return ``--pipeline-model-parallel-layout``: E embedding, t layer, m prediction, L loss."""
+    counts = stage_layers(plan)
+    parts = [f"t*{n}" if n > 1 else "t" * n for n in counts]
+    parts[0] = "E" + parts[0]
+    tail = (
+        f"m*{plan.model.mtp_layers}" if plan.model.mtp_layers > 1 else "m" * plan.model.mtp_layers
+    )
+    parts[-1] += tail + "L"
+    return "|".join(parts)
