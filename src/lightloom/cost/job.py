@@ -1,0 +1,210 @@
+"""Job: what is trained on what, and which candidate strategies are legal for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightloom.core.cluster import Cluster
+from lightloom.core.errors import InputError
+from lightloom.core.framework import FrameworkName
+from lightloom.core.model import Model
+from lightloom.core.strategy import Strategy, Task
+
+from .columns import SCHEDULES, Columns, columns_of, unique_rows
+from .precision import parse_precision
+
+B8 = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """One job. `seq`, `global_batch`, `framework` and `task` state the request; candidates carry
+    their own copy, so that sweeps over batch or sequence are columns too."""
+
+    model: Model
+    cluster: Cluster
+    cards: int
+    """Cards asked for; those beyond a candidate's world idle."""
+    seq: int
+    global_batch: int
+    """Sequences of one step."""
+    framework: FrameworkName = "megatron"
+    task: Task = "pretrain"
+    flash: bool = True
+    """Fused attention; False for software before 2022, which stores the score matrix."""
+    imbalance: float = 1.0
+    """Tokens of the busiest expert rank over the mean (1: balanced routing)."""
+
+    @property
+    def usable(self) -> float:
+        """Bytes a rank may use: measured by the chip's file, else 94 % of what is sold."""
+        chip = self.cluster.chip
+        return chip.hbm_usable if chip.hbm_usable else 0.94 * chip.hbm_bytes
+
+
+def nearest_divisors(number: int, wanted: int, most: int = 3) -> list[int]:
+    """Return the divisors of `number` nearest to `wanted`."""
+    divisors = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    every = sorted({*divisors, *(number // d for d in divisors)})
+    return sorted(sorted(every, key=lambda d: (abs(d - wanted), d))[:most])
+
+
+def _words(values: list[int]) -> str:
+    return " or ".join(str(v) for v in values)
+
+
+class Rule(NamedTuple):
+    """One law a candidate must keep: which rows break it, and how to say so."""
+
+    broken: B8
+    name: str
+
+
+def _heads(job: Job) -> list[int]:
+    return [b.attention.heads for b in job.model.blocks if b.attention.kind != "none"]
+
+
+def _divides(values: list[int], degree: NDArray[np.int64]) -> B8:
+    fine: B8 = np.ones(len(degree), np.bool_)
+    for value in set(values):
+        fine &= value % degree == 0
+    return fine
+
+
+def broken_rules(job: Job, c: Columns) -> list[Rule]:
+    """Return every law with the rows that break it; a row that breaks none can be costed."""
+    model = job.model
+    heads = _heads(job)
+    experts = [b.mlp.experts for b in model.blocks if b.mlp.is_moe]
+    vee = np.isin(c.schedule, [SCHEDULES.index("zb-v"), SCHEDULES.index("dualpipe-v")])
+    interleaved = c.schedule == SCHEDULES.index("interleaved")
+    replicas = c.dp * c.micro_batch
+    chunks = c.pp * c.vpp
+    smallest = np.minimum(c.tp, 1)
+    for degree in (c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.vpp, c.micro_batch):
+        smallest = np.minimum(smallest, degree)
+    inner = [b.mlp.hidden or b.mlp.shared_hidden or c.tp.max() for b in model.blocks]
+    return [
+        Rule(smallest < 1, "positive"),
+        Rule(c.world > job.cards, "cards"),
+        Rule(~_divides(heads, c.tp), "heads"),
+        Rule(~_divides([int(i) for i in inner if i % 2 == 0], c.tp), "inner"),
+        Rule(c.seq % np.maximum(c.cp * np.where(c.sequence_parallel > 0, c.tp, 1), 1) != 0, "seq"),
+        Rule((c.cp_kind == 1) & ~_divides(heads, c.tp * c.cp), "cp-heads"),
+        Rule(c.global_batch % np.maximum(replicas, 1) != 0, "batch"),
+        Rule(~_enough_layers(job, c, chunks), "layers"),
+        Rule((c.pp == 1) & (c.vpp > 1), "vpp"),
+        Rule(interleaved & (c.micro_batches % np.maximum(c.pp, 1) != 0), "interleave"),
+        Rule(vee & (c.vpp != 2), "vee"),
+        Rule(c.recompute_layers > -(-model.layers // np.maximum(c.pp, 1)), "recompute"),
+        Rule(c.dp * c.cp * c.tp % np.maximum(c.ep * c.etp, 1) != 0, "ep-ranks"),
+        Rule(_divides(experts, c.ep) == 0 if experts else c.ep * c.etp > 1, "experts"),
+        Rule(_divides([b.mlp.expert_hidden for b in model.blocks if b.mlp.is_moe], c.etp) == 0,
+             "etp"),
+        Rule(_layout_wrong(job, c), "layout"),
+    ]  # fmt: skip
+
+
+def _enough_layers(job: Job, c: Columns, chunks: NDArray[np.int64]) -> B8:
+    # the first and last chunk may hold only the embedding and only the head
+    fine: B8 = (chunks <= job.model.layers) | ((chunks <= job.model.layers + 2) & (c.pp > 2))
+    return fine
+
+
+def _layout_wrong(job: Job, c: Columns) -> B8:
+    wrong: B8 = np.zeros(len(c), np.bool_)
+    for index, layout in enumerate(c.layouts):
+        if layout:
+            fits = (c.pp * c.vpp == len(layout)) & (sum(layout) == job.model.layers)
+            wrong |= (c.layout == index) & ~fits
+    return wrong
+
+
+def legal(job: Job, columns: Columns) -> B8:
+    """Return True for every candidate that breaks no law. Shape (N,)."""
+    fine: B8 = np.ones(len(columns), np.bool_)
+    for rule in broken_rules(job, columns):
+        fine &= ~rule.broken
+    return fine
+
+
+def check_strategy(job: Job, s: Strategy) -> None:
+    """Raise InputError naming the first law `s` breaks, its numbers and the nearest legal value."""
+    precision = parse_precision(s.precision)
+    if not precision.training and s.task != "lora":
+        raise InputError(
+            f"precision {s.precision}: stores weights for inference only",
+            out="train with bf16 or fp8; with --task lora it is the type of the frozen base",
+        )
+    for rule in broken_rules(job, columns_of([s])):
+        if bool(np.any(rule.broken)):
+            what, out = _explain(job, s, rule.name)
+            raise InputError(what, out=out)
+
+
+def legal_batches(s: Strategy) -> list[int]:
+    """Return the legal global batches nearest to the one asked for, below and above."""
+    unit = s.dp * s.micro_batch
+    if s.schedule == "interleaved":
+        unit *= s.pp
+    below = s.global_batch // unit * unit
+    return [b for b in (below, below + unit) if b > 0]
+
+
+def _explain(job: Job, s: Strategy, name: str) -> tuple[str, str]:
+    model = job.model
+    heads = _heads(job)
+    experts = [b.mlp.experts for b in model.blocks if b.mlp.is_moe]
+    inner = [b.mlp.hidden or b.mlp.shared_hidden for b in model.blocks]
+    wide = [b.mlp.expert_hidden for b in model.blocks if b.mlp.is_moe]
+    unit = s.dp * s.micro_batch
+    table = {
+        "positive": ("every degree must be 1 or more", "leave out what you do not use"),
+        "cards": (
+            f"tp {s.tp} x pp {s.pp} x cp {s.cp} x dp {s.dp} = {s.world_size} ranks, but "
+            f"{job.cards} cards", "lower a degree or raise --cards"),
+        "heads": (f"tp {s.tp} does not divide the {min(heads, default=1)} attention heads",
+                  f"--tp {_words(nearest_divisors(min(heads, default=1), s.tp))}"),
+        "inner": (f"tp {s.tp} does not divide the inner width {inner[0]} of the MLP",
+                  f"--tp {_words(nearest_divisors(max(inner[0], 1), s.tp))}"),
+        "seq": (f"sequence {s.seq} does not divide by cp {s.cp} x tp {s.tp}",
+                f"--seq {_words(_around(s.seq, s.cp * s.tp))}"),
+        "cp-heads": (f"all-to-all context parallelism cuts heads: tp {s.tp} x cp {s.cp} does not "
+                     f"divide {min(heads, default=1)}", "--cp-kind ring, or a smaller --cp"),
+        "batch": (f"global batch {s.global_batch} is not a multiple of dp {s.dp} x micro-batch "
+                  f"{s.micro_batch} = {unit}",
+                  f"--global-batch {_words(legal_batches(s))} (never changed in silence)"),
+        "layers": (f"pp {s.pp} x vpp {s.vpp} = {s.pp * s.vpp} stages, but {model.layers} layers",
+                   f"at most {model.layers} stages"),
+        "vpp": (f"vpp {s.vpp} needs pp > 1", "--vpp 1"),
+        "interleave": (f"interleaved 1F1B needs micro-batches in multiples of pp {s.pp}; here "
+                       f"{s.micro_batches}", f"--global-batch {_words(legal_batches(s))}"),
+        "vee": (f"schedule {s.schedule} holds 2 chunks per rank, not vpp {s.vpp}", "--vpp 2"),
+        "recompute": (f"--recompute {s.recompute_layers}: a stage has "
+                      f"{-(-model.layers // s.pp)} layers", "--recompute full"),
+        "ep-ranks": (f"ep {s.ep} x etp {s.etp} does not divide dp x cp x tp = "
+                     f"{s.dp * s.cp * s.tp}",
+                     f"--ep {_words(nearest_divisors(s.dp * s.cp * s.tp // s.etp or 1, s.ep))}"),
+        "experts": (f"ep {s.ep} does not divide {experts[0] if experts else 0} experts"
+                    if experts else f"{model.name} has no experts, but ep {s.ep} etp {s.etp}",
+                    f"--ep {_words(nearest_divisors(experts[0], s.ep))}" if experts else "--ep 1"),
+        "etp": (f"etp {s.etp} does not divide the expert width {wide[0] if wide else 0}",
+                f"--etp {_words(nearest_divisors(wide[0] if wide else 1, s.etp))}"),
+        "layout": (f"stage layers {s.stage_layers} must be pp x vpp = {s.pp * s.vpp} numbers that "
+                   f"add up to {model.layers}", "leave it out for an even spread"),
+    }  # fmt: skip
+    return table[name]
+
+
+def _around(value: int, unit: int) -> list[int]:
+    below = value // unit * unit
+    return [v for v in (below, below + unit) if v > 0]
+
+
+def distinct(columns: Columns, *names: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `unique_rows` over the named columns."""
+    return unique_rows(*(getattr(columns, name) for name in names))

@@ -1,0 +1,211 @@
+"""One table of everything a layer costs: seconds by part and bytes kept, per distinct candidate.
+
+Axes: Q parts of `layer_time`, X kinds of layer, then the head, then the embedding; U candidates
+that differ in anything a layer sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import kernels
+from . import layer_time as lt
+from .anatomy import Anatomy, anatomy_of
+from .calibration import Calibration, Kernels
+from .columns import RECOMPUTE, Columns
+from .frameworks import framework_of
+from .job import Job
+from .precision import Precision
+
+F64 = NDArray[np.float64]
+LAYER_KEY = ("tp", "cp", "ep", "etp", "micro_batch", "seq", "sequence_parallel", "cp_kind",
+             "recompute", "overlap_tp", "overlap_ep")  # fmt: skip
+"""Columns that a layer sees; with partial recomputation also pp and recompute_layers."""
+LOSS_BYTES = 14.0
+"""Bytes per logit that the loss moves: bf16 read, fp32 written and read, gradient written."""
+HOST_KERNEL_S = 4.5e-6
+"""Host time to launch one kernel, assumed where calibration says nothing (`kernel_host_s`)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerTable:
+    """Costs of one micro-batch. Seconds, bytes, FLOPs."""
+
+    cost_QXU: F64
+    total_XU: F64
+    """Sum of the exposed parts."""
+    saved_XU: F64
+    """Bytes kept from forward to backward."""
+    working_XU: F64
+    """Bytes alive while one layer runs backward, beside what is kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ahead:
+    """Forward quantities that several parts need."""
+
+    t: F64
+    shard: F64
+    rows: F64
+    gemm: F64
+    """(3, X, U): forward, input gradient, weight gradient."""
+    core: F64
+    core_back: F64
+    expert: F64
+    element: F64
+    flops: F64
+    core_flops: F64
+
+
+def recompute_share(job: Job, c: Columns) -> F64:
+    """Return the share of a rank's layers that run forward twice. Shape (U,)."""
+    full = c.recompute == RECOMPUTE.index("full")
+    layers = -(-job.model.layers // c.pp)
+    part = np.where(c.recompute_layers > 0, np.minimum(1.0, c.recompute_layers / layers), 1.0)
+    share: F64 = np.where(full, part, 0.0)
+    return share
+
+
+def _pad(values: F64, kinds: int) -> F64:
+    short = kinds - values.shape[-2]
+    if short == 0:
+        return values
+    lost = np.zeros((*values.shape[:-2], short, values.shape[-1]))
+    return np.concatenate([values, lost], axis=-2)
+
+
+def _ahead(job: Job, a: Anatomy, p: Precision, c: Columns, k: Kernels) -> _Ahead:
+    chip = job.cluster.chip
+    kinds = len(a.attends_B) + 2
+    tp = c.tp.astype(np.float64)
+    t = c.micro_batch * c.seq / c.cp.astype(np.float64)
+    shard = np.where(c.sequence_parallel > 0, t / tp, t)
+    gemm, flops = lt.gemm_costs(chip, a, p, t, shard, tp, k)
+    core, core_back, core_flops = lt.attention_costs(job, a, p, c, k)
+    rows = lt.expert_rows(a, c, t, job.imbalance)
+    expert = np.zeros_like(rows)
+    if a.experts_B.any():
+        expert, expert_flops = lt.expert_costs(job, a, p, c, rows, k)
+        flops[:-1] += expert_flops
+    bytes_ = np.empty((kinds, len(t)))
+    bytes_[:-2] = lt.element_bytes(job, a, p, c, t, shard)
+    bytes_[-2] = t * a.vocab / tp * LOSS_BYTES / 3.0 * (1.0 + a.mtp)
+    bytes_[-1] = t * a.hidden * 3.0 * p.activation
+    element = kernels.memory_seconds(chip, bytes_, k)
+    return _Ahead(t, shard, rows, _pad(gemm, kinds), _pad(core, kinds), _pad(core_back, kinds),
+                  _pad(expert, kinds), element, _pad(flops, kinds),
+                  _pad(core_flops, kinds))  # fmt: skip
+
+
+def kernel_counts(a: Anatomy) -> F64:
+    """Return kernels launched forward per layer of each kind, head and embedding. Shape (X, 1).
+
+    Matrices, attention core and about nine element-wise kernels; routing adds twelve.
+    """
+    matrices = np.diff(np.append(a.start_B, len(a.part_G))).astype(np.float64)[:, None]
+    blocks = matrices[:-1] + a.attends_B + 9.0 + 14.0 * (a.experts_B > 0)
+    return np.concatenate([blocks, matrices[-1:] + 6.0, np.ones((1, 1))])
+
+
+def _comm(
+    job: Job, a: Anatomy, p: Precision, c: Columns, x: _Ahead, cal: Calibration, cost: F64
+) -> F64:
+    """Fill exposed and hidden communication of `cost`; return its forward seconds. (X, U)."""
+    kinds = cost.shape[1]
+    again = recompute_share(job, c)
+    tp = _pad(lt.tensor_comm(job, a, p, c, x.t, cal), kinds)
+    cp = _pad(lt.context_comm(job, a, p, c, cal), kinds)
+    ep = _pad(lt.expert_comm(job, a, p, c, x.t, cal), kinds)
+    gemm = x.gemm.sum(axis=0)
+    core = x.core + x.core_back
+    busy = gemm + core + 3.0 * x.expert
+    name = job.framework
+    for row, hidden_row, seconds, times, on, under, axis in (
+        (lt.TP, lt.HIDDEN_TP, tp, 2.0, c.overlap_tp, gemm, "tp"),
+        (lt.CP, lt.HIDDEN_CP, cp, 3.0, c.cp_kind == 0, core, "cp"),
+        (lt.EP, lt.HIDDEN_EP, ep, 2.0, c.overlap_ep, busy, "ep"),
+    ):
+        whole = (times + again) * seconds
+        share = lt.overlap_of(cal, name, axis)
+        hidden = on * np.minimum(share * whole, under)
+        cost[row], cost[hidden_row] = whole - hidden, hidden
+    return tp + cp + ep
+
+
+def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTable:
+    """Return the costs of one layer of each kind for every row of `c`, at one precision."""
+    a = anatomy_of(job.model)
+    k = cal.kernels_of(job.cluster.chip.arch)
+    x = _ahead(job, a, p, c, k)
+    cost = np.zeros((lt.PARTS, *x.element.shape))
+    trains = 0.0 if job.task == "lora" else 1.0
+    cost[lt.GEMM] = x.gemm[0] + x.gemm[1] + trains * x.gemm[2]
+    cost[lt.ATTENTION] = x.core + x.core_back
+    cost[lt.EXPERT] = (2.0 + trains) * x.expert
+    cost[lt.ELEMENT] = (1.0 + lt.BACKWARD_BYTES) * x.element
+    again = recompute_share(job, c)
+    forward = x.gemm[0] + x.core + x.expert + x.element
+    repeat, extra = again * forward, again * x.flops
+    extra = extra + again * x.core_flops
+    chosen = c.recompute == RECOMPUTE.index("selective")
+    if chosen.any():
+        if framework_of(job.framework).selective == "operators":
+            part, flops = 0.5 * x.gemm[0] + x.element, 0.5 * x.flops
+        else:
+            part, flops = x.core, x.core_flops
+        repeat, extra = repeat + chosen * part, extra + chosen * flops
+    repeat[-2:], extra[-2:] = 0.0, 0.0
+    cost[lt.RECOMPUTE], cost[lt.EXTRA_FLOPS] = repeat, extra
+    ahead = _comm(job, a, p, c, x, cal, cost)
+    host = cal.overhead.get("kernel_host_s", HOST_KERNEL_S) * kernel_counts(a) * (3.0 + again)
+    device = cost[: lt.LAUNCH].sum(axis=0)
+    cost[lt.LAUNCH] = np.maximum(host - device, 0.0) + cal.overhead.get("layer_s", 0.0)
+    cost[lt.FORWARD] = forward + ahead + cost[lt.LAUNCH] / 3.0
+    cost[lt.WEIGHT] = trains * (x.gemm[2] + x.expert)
+    total = cost[: lt.FORWARD].sum(axis=0)
+    saved, working = activation_bytes(job, a, p, c, x.t, x.shard, x.rows)
+    return LayerTable(cost, total, saved, working)
+
+
+def activation_bytes(
+    job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, shard: F64, rows: F64
+) -> tuple[F64, F64]:
+    """Return (bytes kept per layer, bytes alive while one layer runs backward). Shapes (X, U).
+
+    Korthikanti et al. 2022, equations 1-5, for any attention and MLP: norm inputs and outputs
+    4 w t h, query, key, value and output, latents, MLP inputs, routed rows, dropout masks, and
+    the score matrix where attention is not fused. Full recomputation keeps the layer's input.
+    """
+    w, h, tp = p.activation, a.hidden, c.tp
+    kv = np.minimum(np.maximum(a.kv_A / tp, 1.0), np.maximum(a.heads_A / tp, 1.0))
+    qkv = (a.heads_A / tp * a.qk_A + kv * (a.qk_A + a.v_A))[a.core_B] * a.attends_B * t * w
+    out = (a.heads_A / tp * a.v_A)[a.core_B] * a.attends_B * t * w
+    lse = 4.0 * (a.heads_A / tp)[a.core_B] * t * a.attends_B
+    latent = w * shard * a.compressed_B
+    norms = 4.0 * w * shard * h + (2.0 * shard * h if a.dropout else 0.0)
+    wide = w * t * a.inner_B / tp
+    routed = rows * (2.0 * h + (2.0 + a.gated_B) * a.expert_hidden_B / c.etp) * w
+    scores = np.zeros_like(lse)
+    if not job.flash:
+        square = t * c.seq
+        scores = 5.0 * (a.heads_A / tp)[a.core_B] * square * a.attends_B
+    every = norms + qkv + out + lse + latent + (2.0 + a.gated_B) * wide + routed + scores
+    entry = w * shard * h
+    if framework_of(job.framework).selective == "operators":
+        half = 0.5 * (qkv + (1.0 + a.gated_B) * (wide + routed / 3.0) + 2.0 * entry)
+        chosen = entry + half + out + lse
+    else:
+        chosen = every - scores - lse
+    again = recompute_share(job, c)
+    selective = c.recompute == RECOMPUTE.index("selective")
+    kept = np.where(selective, chosen, again * entry + (1.0 - again) * every)
+    gradient = w * t * h + (1.0 + a.gated_B) * np.maximum(wide, routed / 3.0)
+    alive = gradient + np.where(again > 0, every, np.where(selective, every - chosen, 0.0))
+    saved, working = np.zeros((2, len(a.attends_B) + 2, len(t)))
+    saved[:-2], working[:-2] = kept, alive
+    saved[-2] = entry
+    saved[-1] = shard * h if a.dropout else 0.0
+    return saved, working
