@@ -273,7 +273,7 @@ def _check_cluster(cluster: Cluster, where: str) -> None:
         problem = f"fabric.domain {cluster.fabric.domain!r} is no level ({', '.join(labels)})"
     elif not problem and cluster.cards > 10**8:
         problem = f"{cluster.cards} cards are beyond what is modelled (1e8)"
-    elif cluster.host.cards < 1 or not problem and cluster.cards % cluster.host.cards:
+    elif cluster.host.cards < 1 or (not problem and cluster.cards % cluster.host.cards):
         problem = f"host.cards {cluster.host.cards} does not divide {cluster.cards} cards"
     elif not 0 < cluster.failures.low <= cluster.failures.card_hours <= cluster.failures.high:
         problem = "failures: 0 < low <= card_hours <= high does not hold"

@@ -10,7 +10,14 @@ AttentionKind = Literal["full", "sliding", "chunked", "mla", "linear", "ssm", "s
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Token mixing of one layer. GQA is kv_heads < heads, MQA is kv_heads = 1."""
+    """Token mixing of one layer. GQA is kv_heads < heads, MQA is kv_heads = 1.
+
+    MLA whose indexer chooses tokens stays kind ``mla`` with `window` = tokens chosen (layers that
+    reuse the choice of an earlier one have `window` and no `index_heads`); ``sparse`` is the same
+    without latents. ``linear``: `heads` x `v_head_dim` are values, `kv_heads` x `head_dim` keys.
+    ``ssm``: `heads` x `v_head_dim` is the inner width, `kv_heads` groups of B and C, and
+    `head_dim` = `state`.
+    """
 
     kind: AttentionKind
     heads: int
@@ -36,6 +43,15 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     index_heads: int = 0
     index_dim: int = 0
     """Sparse attention: heads and width of the indexer that chooses tokens."""
+    gate_rank: int = 0
+    """Linear attention: rank of low-rank gates (decay and output, heads x v_head_dim wide)."""
+    dt_rank: int = 0
+    """First-generation state space: rank of the time step; B and C come from the inner width."""
+    o_lora: int = 0
+    """Output through `o_groups` groups of this rank each; 0 projects directly."""
+    o_groups: int = 0
+    compress: int = 0
+    """Keys are also kept compressed, this many tokens to one; 0: not at all."""
 
 
 class Mlp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +68,8 @@ class Mlp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     shared_experts: int = 0
     shared_hidden: int = 0
     """Inner width of all shared experts together."""
+    latent: int = 0
+    """Routed experts work on this width, between a down and an up projection; 0: hidden."""
 
     @property
     def is_moe(self) -> bool:
@@ -83,6 +101,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     learned_positions: int = 0
     """Rows of a learned position embedding; 0 for rotary."""
     norm: Literal["rms", "layer"] = "rms"
+    norms: int = 2
+    """Norms of one layer (4 where outputs are normalised too)."""
     weights_dtype: str = "bf16"
     family: str = ""
     order: tuple[int, ...] = ()
