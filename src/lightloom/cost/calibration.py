@@ -1,7 +1,8 @@
 """The few constants of the cost model, each with a meaning, read from catalog/calibration.toml.
 
 Nothing here knows a source, a row or a chip by name: constants hang on an architecture
-generation, a technology of a fabric level, a framework, or on nothing.
+generation, an arithmetic type, a technology of a fabric level, a framework, or on nothing. A
+generation that no measurement covers gets 1.0 for every ``by_arch`` factor.
 """
 
 from __future__ import annotations
@@ -13,25 +14,100 @@ import msgspec
 
 from lightloom.core.files import CATALOG, read_toml
 
+Factors = dict[str, dict[str, float]]
+"""Generation or type -> field -> factor on that field of the law."""
+
+
+class GemmLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Matrix products: tiles on cores, whole waves, operands' bytes, one launch."""
+
+    share: float = 0.80
+    """Share of the data sheet's peak that a 256 x 256 tile reaches in its inner loop."""
+    step: tuple[float, float, float, float] = (0.99, 0.95, 0.85, 0.75)
+    """Share of each smaller tile class relative to the next larger one."""
+    prologue: float = 120.0
+    """Columns of k that filling and draining a tile's pipeline is worth."""
+    memory: float = 0.75
+    """Share of the memory bandwidth."""
+    wave: float = 0.4
+    """How much of the last, part-filled wave is paid: 0 nothing, 1 all."""
+    launch_s: float = 2.3e-6
+    quantise: float = 0.0
+    """Passes over the left operand (3 bytes an element) to cast it to a narrow type."""
+    by_dtype: Factors = {}
+    by_arch: Factors = {}
+
+
+class AttentionLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fused attention: products and exponentials side by side, rows of 128 queries."""
+
+    share: float = 0.73
+    """Share of the peak that the two products reach."""
+    exponential: float = 0.74
+    """Share of 16 exponentials a clock and core."""
+    sharpness: float = 3.7
+    """Norm in which products and exponentials overlap: 1 add up, large: the longer counts."""
+    keys: float = 100.0
+    """Keys that starting a row of queries is worth."""
+    critical: float = 0.6
+    """Weight of the longest row, which bounds small problems."""
+    tail: float = 2.0
+    memory: float = 0.7
+    launch_s: float = 12e-6
+    backward: float = 2.5
+    """Backward FLOPs over forward FLOPs."""
+    backward_share: float = 0.80
+    """Backward share of the peak over the forward one."""
+    by_dim: dict[str, float] = {}
+    """Factor on `share` for head sizes other than 128, general."""
+    by_arch: Factors = {}
+
+
+class ExpertLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grouped products of local experts with sorting, activation and combination."""
+
+    share: float = 0.75
+    depth: float = 90.0
+    """Columns of k that a tile's start is worth."""
+    width: float = 4.0
+    """Columns of n lost to the edge of a tile."""
+    tile: float = 120.0
+    """Rows of a tile; half a tile is lost per expert on average."""
+    memory: float = 0.85
+    rows: float = 1.0
+    """Passes over the rows' activations."""
+    slots: float = 0.3
+    """Passes over all tokens x top-k rows, also those that other ranks compute."""
+    tokens: float = 1.5
+    """Passes over the tokens."""
+    slot_s: float = 0.2e-9
+    """Seconds per token and chosen expert (sorting)."""
+    expert_s: float = 10e-9
+    """Seconds per expert of the layer (offsets)."""
+    launch_s: float = 20e-6
+    hot: float = 2.0
+    """Spread of the busiest rank's load under imbalanced routing."""
+    hot_power: float = 1.1
+    idle: float = 0.2
+    """Share of experts without rows under imbalanced routing."""
+    by_dtype: Factors = {}
+    by_arch: Factors = {}
+
 
 class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Efficiency of one generation's kernels against its data sheet."""
+    """All kernels of a training step."""
 
-    gemm: float = 0.80
-    """Share of the peak that a large matrix product reaches."""
-    attention: float = 0.60
-    """Share of the peak that fused attention reaches, forward."""
-    attention_backward: float = 0.52
-    expert: float = 0.62
-    """Share of the peak of a grouped product."""
+    gemm: GemmLaw = GemmLaw()
+    attention: AttentionLaw = AttentionLaw()
+    expert: ExpertLaw = ExpertLaw()
     memory: float = 0.82
     """Share of the memory bandwidth that element-wise kernels reach."""
-    launch_s: float = 4e-6
-    """Shortest time of one kernel."""
+    surfaces: bool = False
+    """Correct the laws by the measured surfaces of the chip's generation, where there are any."""
 
 
 class Comm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Collectives: share of the link rate by technology, and start-up."""
+    """Collectives: share of the link rate by technology, start-up, ramp."""
 
     efficiency: dict[str, float] = {}
     """By tier of a level (nvlink, infiniband, roce, hccs, ub, pcie ...); ``*`` for the rest."""
@@ -49,8 +125,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Everything that measurement taught the cost model."""
 
     version: int = 1
-    kernels: dict[str, Kernels] = {}
-    """By architecture generation of the chip; ``*`` for the rest."""
+    kernels: Kernels = Kernels()
     comm: Comm = Comm()
     overlap: dict[str, dict[str, float]] = {}
     """Framework -> axis -> share of that axis's communication that can hide under computation."""
@@ -61,8 +136,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     made_from: str = ""
 
     def kernels_of(self, arch: str) -> Kernels:
-        """Return the constants of a generation, or the general ones."""
-        return self.kernels.get(arch) or self.kernels.get("*") or Kernels()
+        """Return the laws of all kernels; they look the generation up themselves."""
+        return self.kernels
+
+
+def factor(table: Factors, key: str, field: str) -> float:
+    """Return the factor of `key` on `field`; 1.0 where nothing is known."""
+    return table.get(key, {}).get(field, 1.0)
 
 
 def read_calibration(path: Path | str) -> Calibration:

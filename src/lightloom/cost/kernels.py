@@ -1,4 +1,4 @@
-"""Seconds of the kernels that fill a training step, from shapes and data-sheet quantities.
+"""Seconds of the kernels that fill a training step: a law, corrected where kernels were measured.
 
 Every function broadcasts its shape arguments with numpy and returns float64 seconds.
 """
@@ -10,24 +10,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightloom.core.chip import BYTES, Chip
+from lightloom.core.chip import Chip
 
 from .calibration import Kernels, default_calibration
+from .kernels_law import attention_law, dtype_key, expert_law, gemm_law
+from .kernels_surface import surface_of
 
 F64 = NDArray[np.float64]
-TILE_M, TILE_N = 128, 256
 
 
-def _constants(chip: Chip, kernels: Kernels | None) -> Kernels:
-    return kernels if kernels is not None else default_calibration().kernels_of(chip.arch)
+def _constants(kernels: Kernels | None) -> Kernels:
+    return kernels if kernels is not None else default_calibration().kernels
 
 
-def _roof(flops_s: F64, bytes_s: F64, launch_s: float) -> F64:
-    """Return the smooth maximum of the two roofs, and the shortest time of a kernel."""
-    longest = np.maximum(flops_s, bytes_s)
-    shorter = np.minimum(flops_s, bytes_s)
-    roof: F64 = longest * (1.0 + (shorter / np.maximum(longest, 1e-30)) ** 4) ** 0.25
-    return roof + launch_s
+def _log(value: Any) -> F64:
+    logs: F64 = np.log(np.maximum(np.asarray(value, np.float64), 1e-9))
+    return logs
+
+
+def gemm_coords(m: Any, n: Any, k: Any) -> dict[str, F64]:
+    """Return where a product lies on a surface: log sizes, and whether rows fill tiles of 128."""
+    odd = (np.asarray(m, np.float64) % 128.0 != 0.0).astype(np.float64)
+    return {"odd": odd, "m": _log(m), "n": _log(n), "k": _log(k)}
+
+
+def attention_coords(b: Any, s: Any, h: Any, kv: Any, dim: Any) -> dict[str, F64]:
+    """Return where fused attention lies on a surface: log batch, tokens, heads, head size."""
+    return {"b": _log(b), "s": _log(s), "h": _log(h), "kv": _log(kv), "d": _log(dim),
+            "bh": _log(b) + _log(h)}  # fmt: skip
+
+
+def expert_coords(t: Any, h: Any, f: Any, e: Any, k: Any, ranks: Any, skew: Any) -> dict[str, F64]:
+    """Return where an expert layer lies on a surface: log sizes, rows of an expert, routing."""
+    rows = _log(t) + _log(k) - _log(ranks)
+    return {"t": _log(t), "h": _log(h), "f": _log(f), "e": _log(e), "k": _log(k),
+            "g": _log(ranks), "r": rows - _log(e), "w": np.asarray(skew, np.float64)}  # fmt: skip
 
 
 def gemm_seconds(
@@ -39,24 +56,13 @@ def gemm_seconds(
     batch: Any = 1,
     kernels: Kernels | None = None,
 ) -> F64:
-    """Return seconds of `batch` products (m x k)(k x n) in one kernel.
-
-    Roofline of 2 m n k FLOPs at the data sheet's peak and of the operands' bytes, with whole
-    waves of 128 x 256 tiles over the chip's cores.
-    """
-    c = _constants(chip, kernels)
-    m, n, k, batch = (np.asarray(x, np.float64) for x in (m, n, k, batch))
-    cores = max(chip.cores, 1)
-    tiles = batch * np.ceil(m / TILE_M) * np.ceil(n / TILE_N)
-    waves = np.ceil(tiles / cores) * cores / tiles
-    padded = 2.0 * tiles * TILE_M * TILE_N * k * np.minimum(waves, 4.0)
-    width = BYTES.get(dtype, 2.0)
-    moved = batch * (m * k * width + k * n * width + m * n * 2.0)
-    return _roof(
-        padded / (chip.peak_of(dtype) * c.gemm),
-        moved / (chip.hbm_bandwidth * c.memory),
-        c.launch_s,
-    )
+    """Return seconds of `batch` products (m x k)(k x n) in one kernel."""
+    c = _constants(kernels)
+    seconds = gemm_law(chip, c.gemm, m, n, k, dtype, batch)
+    surface = surface_of("gemm", chip.arch, dtype_key(dtype)) if c.surfaces else None
+    if surface is not None and np.all(np.asarray(batch) == 1):
+        seconds = seconds * np.exp(surface(gemm_coords(m, n, k)))
+    return seconds
 
 
 def attention_seconds(
@@ -74,23 +80,18 @@ def attention_seconds(
     backward: bool = False,
     kernels: Kernels | None = None,
 ) -> F64:
-    """Return seconds of fused attention; `causal` counts the lower triangle only.
-
-    Forward 2 B h s t (d_qk + d_v) FLOPs, halved when causal; backward 2.5 times as many.
-    """
-    c = _constants(chip, kernels)
-    batch, q, t = (np.asarray(x, np.float64) for x in (batch, q_tokens, kv_tokens))
-    heads, kv, dk, dv = (np.asarray(x, np.float64) for x in (heads, kv_heads, qk_dim, v_dim))
-    flops = 2.0 * batch * heads * q * t * (dk + dv) * (0.5 if causal else 1.0)
-    width = BYTES.get(dtype, 2.0)
-    moved = batch * width * (heads * q * (dk + dv) + kv * t * (dk + dv))
-    share = c.attention_backward if backward else c.attention
-    work = 2.5 if backward else 1.0
-    return _roof(
-        work * flops / (chip.peak_of(dtype) * share),
-        work * moved / (chip.hbm_bandwidth * c.memory),
-        c.launch_s,
-    )
+    """Return seconds of fused attention; `causal` counts the lower triangle only."""
+    c = _constants(kernels)
+    seconds = attention_law(
+        chip, c.attention, batch=batch, q_tokens=q_tokens, kv_tokens=kv_tokens, heads=heads,
+        kv_heads=kv_heads, qk_dim=qk_dim, v_dim=v_dim, dtype=dtype, causal=causal,
+        backward=backward,
+    )  # fmt: skip
+    surface = surface_of("attention", chip.arch, "bf16") if c.surfaces else None
+    if surface is not None:
+        at = attention_coords(batch, q_tokens, heads, kv_heads, qk_dim)
+        seconds = seconds * np.exp(surface(at))
+    return seconds
 
 
 def expert_seconds(
@@ -101,33 +102,32 @@ def expert_seconds(
     inner: Any,
     experts: Any,
     topk: Any,
-    gated: bool = True,
+    gated: Any = True,
     dtype: str = "bf16",
+    ranks: Any = 1.0,
+    skew: Any = 0.0,
     kernels: Kernels | None = None,
 ) -> F64:
     """Return seconds of one forward of the experts held by a card.
 
-    `tokens` counts token rows before replication by top-k whose experts are all local: the card
-    computes tokens x topk rows spread evenly over `experts` local experts of width `inner`.
+    `tokens` counts token rows before replication by top-k, of all `ranks` that share the experts:
+    the card computes tokens x topk / ranks rows spread over its `experts` experts of local width
+    `inner`. With `ranks` 1 (after a dispatch) tokens x topk are the rows received.
     """
-    c = _constants(chip, kernels)
-    tokens, hidden, inner = (np.asarray(x, np.float64) for x in (tokens, hidden, inner))
-    experts, topk = np.asarray(experts, np.float64), np.asarray(topk, np.float64)
-    rows = tokens * topk
-    used = np.minimum(experts, np.maximum(rows, 1.0))
-    padded = used * np.ceil(rows / used / TILE_M) * TILE_M
-    mats = 3.0 if gated else 2.0
-    width = BYTES.get(dtype, 2.0)
-    moved = used * mats * hidden * inner * width + rows * 2.0 * (2.0 * hidden + mats * inner)
-    return _roof(
-        2.0 * mats * padded * hidden * inner / (chip.peak_of(dtype) * c.expert),
-        moved / (chip.hbm_bandwidth * c.memory),
-        3.0 * c.launch_s,
-    )
+    c = _constants(kernels)
+    seconds = expert_law(
+        chip, c.expert, tokens=tokens, hidden=hidden, inner=inner, experts=experts, topk=topk,
+        ranks=ranks, skew=skew, gated=gated, dtype=dtype,
+    )  # fmt: skip
+    surface = surface_of("expert", chip.arch, dtype_key(dtype)) if c.surfaces else None
+    if surface is not None:
+        at = expert_coords(tokens, hidden, inner, experts, topk, ranks, skew)
+        seconds = seconds * np.exp(surface(at))
+    return seconds
 
 
 def memory_seconds(chip: Chip, bytes_: Any, kernels: Kernels | None = None) -> F64:
     """Return seconds of element-wise kernels that move `bytes_` (read plus written)."""
-    c = _constants(chip, kernels)
+    c = _constants(kernels)
     seconds: F64 = np.asarray(bytes_, np.float64) / (chip.hbm_bandwidth * c.memory)
     return seconds
