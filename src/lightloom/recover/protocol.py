@@ -1,0 +1,499 @@
+"""One agent as a pure function: ``(state, event) -> (state, actions)``.
+
+Commits need no leader: an agent appends the commit of a step when every agent of the epoch says
+that its members voted, and lets its ranks apply once W agents have appended. A new epoch is chosen
+by single-decree Paxos among the agents of the last one (record.may_speak is the quorum); a promise
+stops appending, so the epoch sees each commit that anyone may have applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .decide import Ready, decide
+from .messages import (
+    Accept,
+    Accepted,
+    Action,
+    AgentDead,
+    Append,
+    Beat,
+    Decided,
+    Event,
+    Excluded,
+    Fence,
+    Go,
+    Install,
+    Message,
+    Prepare,
+    Promise,
+    RankGone,
+    RankHolds,
+    RankReady,
+    RankVoted,
+    Received,
+    Refuse,
+    Send,
+    Snapshot,
+    Tick,
+)  # fmt: skip
+from .record import SNAPSHOT, Epoch, Rank, Rules, may_speak, write_quorum
+
+BALLOT_STRIDE = 1024
+RETRY = 4
+"""Ticks before an unanswered ballot is tried again with a higher number."""
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """What is known of another agent."""
+
+    beat: Beat
+    heard: int
+    """Tick of the last message."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one agent knows."""
+
+    me: int
+    rules: Rules
+    epoch: Epoch
+    appended: int = 0
+    durable: int = 0
+    ranks: dict[int, Rank] = {}
+    votes: dict[int, int] = {}
+    """Own member uid -> last step it voted for in this epoch."""
+    peers: dict[int, Peer] = {}
+    dead: frozenset[int] = frozenset()
+    promised: int = 0
+    accepted_ballot: int = 0
+    accepted: Epoch | None = None
+    ballot: int = 0
+    """Own ballot in progress; 0 none."""
+    round: int = 0
+    started: int = 0
+    """Tick at which the ballot began."""
+    promises: dict[int, Promise] = {}
+    draft: Epoch | None = None
+    accepts: frozenset[int] = frozenset()
+    tick: int = 0
+    since: int = 0
+    """Tick at which the epoch came into force."""
+    seq: int = 0
+    snapshot: tuple[int, int] = (-1, 0)
+    leaving: bool = False
+    """The operator asked to stop: nothing changes any more."""
+
+
+Out = tuple[State, list[Action]]
+_set = msgspec.structs.replace
+
+
+def start(
+    me: int, agents: tuple[int, ...], rules: Rules, base: int = 0, cursor: int = 0, number: int = 0
+) -> State:
+    """Return an agent before the first epoch; `base` is the step of the snapshot it resumes."""
+    epoch = Epoch(number=number, agents=agents, base=base, cursor=cursor)
+    snapshot = (base, cursor) if base else (-1, 0)
+    return State(me=me, rules=rules, epoch=epoch, appended=base, durable=base, snapshot=snapshot)
+
+
+def step(state: State, event: Event) -> Out:
+    """Return the next state and what the driver must do, in order."""
+    return _HANDLERS[type(event)](state, event)
+
+
+def silent(state: State) -> frozenset[int]:
+    """Return agents of the epoch not heard for too long."""
+    late = state.tick - state.rules.silent
+    return frozenset(
+        a
+        for a in state.epoch.agents
+        if a != state.me
+        and max(state.peers[a].heard if a in state.peers else 0, state.since) < late
+    )
+
+
+def changes(state: State) -> str:
+    """Return why the epoch should change, in words; empty when it should not."""
+    epoch, gone = state.epoch, state.dead | silent(state)
+    lost = [a for a in epoch.agents if a in gone]
+    if lost and epoch.number:
+        return f"agent {', '.join(map(str, lost))} lost"
+    out = [m.slot for m in epoch.members if not _alive(state, m.agent, m.uid)]
+    if out:
+        return f"rank {', '.join(map(str, out))} lost"
+    if not _donors_live(state):
+        return "donor lost"
+    if state.promised or any(
+        p.beat.promised and p.beat.number == epoch.number
+        for a, p in state.peers.items()
+        if a in epoch.agents
+    ):
+        return "unfinished change"
+    if epoch.members and state.durable - epoch.base < state.rules.settle:
+        return ""
+    idle = len(_ready(state, _beats(state))) - len(epoch.members)
+    if len(epoch.members) < state.rules.slots and _enough(state, idle):
+        return "ranks ready" if epoch.members else "start"
+    if epoch.members and any(a not in epoch.agents for a in _joiners(state)):
+        return "agent joins"
+    return ""
+
+
+def _enough(state: State, idle: int) -> bool:
+    """Return whether idle ranks are worth a change: one whole replica, at the start all."""
+    if not state.epoch.members:
+        return idle >= state.rules.slots
+    return idle >= state.rules.shards
+
+
+def _joiners(state: State) -> list[int]:
+    fresh = state.tick - state.rules.silent // 2
+    return [
+        a
+        for a, p in state.peers.items()
+        if a not in state.dead and p.heard >= fresh and p.beat.number < 0 and p.beat.ranks
+    ]
+
+
+def _alive(state: State, agent: int, uid: int) -> bool:
+    if agent == state.me:
+        return uid in state.ranks
+    peer = state.peers.get(agent)
+    if peer is None or peer.beat.number != state.epoch.number:
+        return True
+    return any(rank.uid == uid for rank in peer.beat.ranks)
+
+
+def _donors_live(state: State) -> bool:
+    """Return whether each member that still waits for its state has a living donor."""
+    epoch = state.epoch
+    if not epoch.joins or state.durable > epoch.base:
+        return True
+    beats = {a: b for a, b in _beats(state).items() if a in epoch.agents}
+    if any(b.number != epoch.number for b in beats.values()) or len(beats) < len(epoch.agents):
+        return True
+    ranks = {r.uid: r.holds for b in beats.values() for r in b.ranks}
+    return all(
+        donor == SNAPSHOT or donor in ranks or ranks.get(uid) == epoch.number
+        for uid, donor in epoch.joins
+    )
+
+
+def _beats(state: State) -> dict[int, Beat]:
+    beats = {a: p.beat for a, p in state.peers.items() if a not in state.dead}
+    beats[state.me] = beat(state)
+    return beats
+
+
+def _ready(state: State, beats: dict[int, Beat]) -> dict[int, Ready]:
+    allowed = set(state.epoch.agents) | set(_joiners(state))
+    gone = state.dead | silent(state)
+    return {
+        rank.uid: Ready(rank, agent)
+        for agent, said in beats.items()
+        if agent in allowed and agent not in gone
+        for rank in said.ranks
+    }
+
+
+def beat(state: State) -> Beat:
+    """Return the agent's public state."""
+    voted = min(
+        (state.votes.get(m.uid, state.epoch.base) for m in state.epoch.members
+         if m.agent == state.me),
+        default=1 << 62,
+    )  # fmt: skip
+    return Beat(
+        seq=state.seq, number=state.epoch.number, voted=voted, appended=state.appended,
+        ranks=tuple(state.ranks[u] for u in sorted(state.ranks)), snapshot=state.snapshot,
+        dead=tuple(sorted(state.dead)), promised=state.promised, leaving=state.leaving,
+    )  # fmt: skip
+
+
+def _publish(state: State) -> Out:
+    """Send the public state to everyone known, and commit what can be committed."""
+    state = _set(state, seq=state.seq + 1)
+    state, actions = _commit(state)
+    said = beat(state)
+    others = (set(state.epoch.agents) | set(state.peers)) - {state.me} - state.dead
+    return state, [*actions, *(Send(a, said) for a in sorted(others))]
+
+
+def _commit(state: State) -> Out:
+    """Append the next commit if all voted; let ranks apply what W agents have appended."""
+    epoch = state.epoch
+    if not epoch.members:
+        return state, []
+    known = {
+        a: p.beat
+        for a, p in state.peers.items()
+        if a in epoch.agents and p.beat.number == epoch.number
+    }
+    own = beat(state)
+    heard = len(known) == len(epoch.agents) - 1
+    voted = min([own.voted, *(b.voted for b in known.values())]) if heard else -1
+    theirs = max((b.appended for b in known.values()), default=state.appended)
+    appended = state.appended
+    if not state.promised:
+        appended = max(appended, theirs, voted if voted < 1 << 62 else -1)
+    kept = sorted([appended, *(b.appended for b in known.values())], reverse=True)
+    w = write_quorum(len(epoch.agents))
+    durable = max(state.durable, kept[w - 1]) if len(kept) >= w else state.durable
+    actions: list[Action] = []
+    if appended > state.appended:
+        actions.append(Append(epoch.number, appended))
+    actions += [Go(epoch.number, s) for s in range(state.durable + 1, durable + 1)]
+    return _set(state, appended=appended, durable=durable), actions
+
+
+def _changed(state: State) -> Out:
+    """Publish, and propose if a change is due."""
+    state, actions = _publish(state)
+    state, more = _propose(state)
+    return state, actions + more
+
+
+def _propose(state: State) -> Out:
+    """Begin a ballot if a change is due and this agent is the lowest that can."""
+    if state.ballot or state.leaving or state.me not in state.epoch.agents:
+        return state, []
+    able = set(state.epoch.agents) - state.dead - silent(state)
+    if state.me != min(able | {state.me}) or not changes(state):
+        return state, []
+    if not may_speak(state.epoch, able, state.dead, state.rules.same_host):
+        return state, []
+    return _ballot(state)
+
+
+def _ballot(state: State) -> Out:
+    highest = max(state.promised // BALLOT_STRIDE, state.round) + 1
+    ballot = highest * BALLOT_STRIDE + state.me
+    state = _set(
+        state, ballot=ballot, round=highest, started=state.tick, promises={}, draft=None,
+        accepts=frozenset(),
+    )  # fmt: skip
+    ask = Prepare(state.epoch.number + 1, ballot)
+    actions: list[Action] = [
+        Send(a, ask) for a in state.epoch.agents if a != state.me and a not in state.dead
+    ]
+    state, more = _prepare(state, Received(state.me, ask))
+    return state, actions + more
+
+
+def _reply(state: State, to: int, message: Message) -> Out:
+    if to == state.me:
+        return _receive(state, Received(to, message))
+    return state, [Send(to, message)]
+
+
+def _prepare(state: State, event: Received) -> Out:
+    ask: Any = event.message
+    if ask.number <= state.epoch.number:
+        return _reply(state, event.sender, Decided(state.epoch))
+    if ask.number > state.epoch.number + 1:
+        return state, []
+    if ask.ballot < state.promised:
+        return _reply(state, event.sender, Refuse(ask.number, state.promised))
+    state = _set(state, promised=ask.ballot, seq=state.seq + 1)
+    said = Promise(
+        ask.number, ask.ballot, state.accepted_ballot, state.accepted, beat(state)
+    )  # fmt: skip
+    return _reply(state, event.sender, said)
+
+
+def _promise(state: State, event: Received) -> Out:
+    said: Any = event.message
+    if said.ballot != state.ballot or said.number != state.epoch.number + 1 or state.draft:
+        return state, []
+    if event.sender != state.me:
+        state = _hear(state, event.sender, said.beat)
+    state = _set(state, promises={**state.promises, event.sender: said})
+    return _draft(state)
+
+
+def _draft(state: State) -> Out:
+    """Choose the value once enough have promised and nobody able is still to answer."""
+    here = set(state.promises)
+    if not may_speak(state.epoch, here, state.dead, state.rules.same_host):
+        return state, []
+    able = set(state.epoch.agents) - state.dead - silent(state)
+    if able - here and state.tick - state.started < RETRY - 1:
+        return state, []
+    best = max(state.promises.values(), key=lambda p: p.accepted_ballot)
+    draft = best.accepted if best.accepted_ballot else _decide(state)
+    if draft is None:
+        return state, []
+    state = _set(state, draft=draft)
+    ask = Accept(state.ballot, draft)
+    actions: list[Action] = [Send(a, ask) for a in sorted(here) if a != state.me]
+    state, more = _accept(state, Received(state.me, ask))
+    return state, actions + more
+
+
+def _decide(state: State) -> Epoch | None:
+    beats = {a: p.beat for a, p in state.promises.items()}
+    joiners = [a for a in _joiners(state) if a not in state.epoch.agents]
+    beats |= {a: state.peers[a].beat for a in joiners}
+    beats[state.me] = beat(state)
+    base = max(b.appended for a, b in beats.items() if a not in joiners)
+    agents = tuple(sorted((set(state.promises) - state.dead) | set(joiners)))
+    ready = _ready(state, beats)
+    snapshot = max(b.snapshot for b in beats.values())
+    return decide(state.rules, state.epoch, base, agents, ready, snapshot, changes(state))
+
+
+def _accept(state: State, event: Received) -> Out:
+    ask: Any = event.message
+    number = ask.epoch.number
+    if number <= state.epoch.number:
+        return _reply(state, event.sender, Decided(state.epoch))
+    if number > state.epoch.number + 1:
+        return state, []
+    if ask.ballot < state.promised:
+        return _reply(state, event.sender, Refuse(number, state.promised))
+    state = _set(
+        state, promised=ask.ballot, accepted_ballot=ask.ballot, accepted=ask.epoch
+    )  # fmt: skip
+    return _reply(state, event.sender, Accepted(number, ask.ballot))
+
+
+def _accepted(state: State, event: Received) -> Out:
+    said: Any = event.message
+    if said.ballot != state.ballot or state.draft is None:
+        return state, []
+    state = _set(state, accepts=state.accepts | {event.sender})
+    if not may_speak(state.epoch, state.accepts, state.dead, state.rules.same_host):
+        return state, []
+    draft: Epoch = state.draft
+    others = (set(state.epoch.agents) | set(draft.agents)) - {state.me} - state.dead
+    actions: list[Action] = [Send(a, Decided(draft)) for a in sorted(others)]
+    state, more = _install(state, draft)
+    return state, actions + more
+
+
+def _decided(state: State, event: Received) -> Out:
+    said: Any = event.message
+    if said.epoch.number <= state.epoch.number:
+        return state, []
+    return _install(state, said.epoch)
+
+
+def _install(state: State, epoch: Epoch) -> Out:
+    """Put an epoch in force; an agent left out of it must stop."""
+    state = _set(
+        state, epoch=epoch, appended=epoch.base, durable=epoch.base, votes={}, promised=0,
+        accepted_ballot=0, accepted=None, ballot=0, promises={}, draft=None, accepts=frozenset(),
+        since=state.tick,
+    )  # fmt: skip
+    if state.me not in epoch.agents:
+        return state, [Excluded(epoch.number)]
+    state, actions = _changed(state)
+    return state, [Install(epoch), *actions]
+
+
+def _refuse(state: State, event: Received) -> Out:
+    said: Any = event.message
+    if not state.ballot or said.number != state.epoch.number + 1 or said.ballot <= state.ballot:
+        return state, []
+    return _set(state, ballot=0, round=max(state.round, said.ballot // BALLOT_STRIDE)), []
+
+
+def _hear(state: State, sender: int, said: Beat) -> State:
+    old = state.peers.get(sender)
+    kept = old.beat if old is not None and old.beat.seq > said.seq else said
+    dead = state.dead | (frozenset(said.dead) - {state.me})
+    peers = {**state.peers, sender: Peer(kept, state.tick)}
+    return _set(state, peers=peers, dead=dead, leaving=state.leaving or said.leaving)
+
+
+def _beat(state: State, event: Received) -> Out:
+    said: Any = event.message
+    if event.sender in state.dead:
+        return state, []
+    state = _hear(state, event.sender, said)
+    if said.number < state.epoch.number:
+        if state.epoch.members and event.sender in state.epoch.agents:
+            return state, [Send(event.sender, Decided(state.epoch))]
+        if said.number >= 0 and state.epoch.members:
+            return state, [Send(event.sender, Decided(state.epoch))]
+    before = state.appended
+    state, actions = _commit(state)
+    if state.appended != before:
+        state, sends = _publish(state)
+        actions += sends
+    state, more = _propose(state)
+    return state, actions + more
+
+
+def _receive(state: State, event: Received) -> Out:
+    return _MESSAGES[type(event.message)](state, event)
+
+
+def _tick(state: State, event: Tick) -> Out:
+    """Beat, suspect, fence, and try a stuck ballot again."""
+    state = _set(state, tick=state.tick + 1)
+    actions: list[Action] = []
+    if state.rules.same_host and state.epoch.number:
+        actions = [Fence(a) for a in sorted(silent(state) - state.dead)]
+    if state.ballot and state.draft is None:
+        state, more = _draft(state)
+        actions += more
+    if state.ballot and state.tick - state.started >= RETRY * (1 + state.me % 7):
+        state = _set(state, ballot=0)
+    state, more = _changed(state)
+    return state, actions + more
+
+
+def _rank_ready(state: State, event: RankReady) -> Out:
+    return _changed(_set(state, ranks={**state.ranks, event.uid: Rank(event.uid, info=event.info)}))
+
+
+def _rank_gone(state: State, event: RankGone) -> Out:
+    return _changed(
+        _set(state, ranks={u: r for u, r in state.ranks.items() if u != event.uid})
+    )  # fmt: skip
+
+
+def _rank_voted(state: State, event: RankVoted) -> Out:
+    if event.number != state.epoch.number or event.uid not in state.ranks:
+        return state, []
+    last = state.votes.get(event.uid, 0)
+    state = _set(state, votes={**state.votes, event.uid: max(last, event.step)})
+    mine = [m.uid for m in state.epoch.members if m.agent == state.me]
+    if any(state.votes.get(uid, 0) < event.step for uid in mine):
+        return state, []
+    return _changed(state)
+
+
+def _rank_holds(state: State, event: RankHolds) -> Out:
+    if event.uid not in state.ranks or event.number != state.epoch.number:
+        return state, []
+    rank = _set(state.ranks[event.uid], holds=event.number)
+    return _changed(_set(state, ranks={**state.ranks, event.uid: rank}))
+
+
+def _agent_dead(state: State, event: AgentDead) -> Out:
+    peers = {a: p for a, p in state.peers.items() if a != event.agent}
+    state = _set(state, dead=state.dead | {event.agent}, peers=peers)
+    state, actions = _draft(state) if state.ballot and state.draft is None else (state, [])
+    state, more = _changed(state)
+    return state, actions + more
+
+
+def _snapshot(state: State, event: Snapshot) -> Out:
+    return _set(state, snapshot=(event.step, event.cursor)), []
+
+
+_MESSAGES: dict[type, Callable[[State, Received], Out]] = {
+    Beat: _beat, Prepare: _prepare, Promise: _promise, Refuse: _refuse, Accept: _accept,
+    Accepted: _accepted, Decided: _decided,
+}  # fmt: skip
+_HANDLERS: dict[type, Callable[[State, Any], Out]] = {
+    Received: _receive, Tick: _tick, RankReady: _rank_ready, RankGone: _rank_gone,
+    RankVoted: _rank_voted, RankHolds: _rank_holds, AgentDead: _agent_dead, Snapshot: _snapshot,
+}  # fmt: skip

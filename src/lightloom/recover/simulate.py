@@ -1,0 +1,404 @@
+"""Deterministic simulation of the protocol: one seed, one schedule of everything that goes wrong.
+
+Agents are `protocol.step`; the network delays, drops, duplicates, reorders and splits; agents and
+ranks crash, stop, hang and come back. Invariants of docs/run.md are asserted at each event.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from . import protocol
+from .messages import (
+    AgentDead,
+    Append,
+    Excluded,
+    Fence,
+    Go,
+    Install,
+    RankGone,
+    RankHolds,
+    RankReady,
+    RankVoted,
+    Received,
+    Send,
+    Snapshot,
+    Tick,
+)  # fmt: skip
+from .record import SNAPSHOT, Epoch, Rules, may_speak, write_quorum
+from .suspect import verdict
+
+TICK = 5.0
+
+
+class Rank:
+    """A training process: its state is (applied step, hash)."""
+
+    def __init__(self, uid: int, agent: int) -> None:
+        self.uid, self.agent, self.alive = uid, agent, True
+        self.epoch: Epoch | None = None
+        self.applied, self.hash, self.has = 0, 1, True
+        self.pending: dict[int, int] = {}
+        """Step -> hash after it, once the gradients are reduced and the vote is cast."""
+        self.shard = -1
+        self.hung = False
+
+
+class Host:
+    """An agent process."""
+
+    def __init__(self, state: protocol.State) -> None:
+        self.state, self.alive, self.until = state, True, 0.0
+        self.held: list[Any] = []
+
+
+class World:
+    """The whole simulated job; `run` plays it and asserts the invariants."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = r = Random(seed)
+        shards = r.choice((1, 1, 1, 2))
+        replicas = r.randint(1 if shards == 1 else 2, 4)
+        n = r.choice((1, 2, 2, 2, 3, 3, 4, 5))
+        self.rules = Rules(
+            slots=replicas * shards, shards=shards, micro_batches=replicas * r.randint(1, 2),
+            same_host=r.random() < 0.6, silent=r.choice((6, 12)), wait=r.random() < 0.1,
+            rescale=r.random() < 0.1,
+        )  # fmt: skip
+        self.now, self.order, self.heap = 0.0, 0, []  # type: float, int, list[Any]
+        self.hosts: dict[int, Host] = {}
+        self.ranks: dict[int, Rank] = {}
+        self.epochs: dict[int, Epoch] = {}
+        self.voted: set[tuple[int, int, int]] = set()
+        self.kept: dict[tuple[int, int], int] = {}
+        self.computed: dict[tuple[int, int], set[int]] = {}
+        self.hashes: dict[tuple[int, int], int] = {}
+        self.snapshots: dict[int, tuple[int, int]] = {}
+        self.cut: tuple[float, frozenset[int]] = (0.0, frozenset())
+        self.named: list[int] = []
+        self.bad_slot, self.top, self.commits, self.lost = -1, 0, 0, 0
+        self.drop, self.twice = r.choice((0.0, 0.05, 0.2)), r.choice((0.0, 0.1))
+        self.slow = r.choice((1.0, 3.0, 10.0))
+        self.next_uid, self.next_agent = 0, n
+        self.proofs: set[int] = set()
+        agents = tuple(range(n))
+        for a in agents:
+            self._host(protocol.start(a, agents, self.rules))
+        for index in range(self.rules.slots + r.randint(0, 2)):
+            self._spawn(agents[index % n], r.uniform(0, 20))
+
+    # ---- the world's clock -------------------------------------------------------------------
+
+    def later(self, delay: float, act: Callable[..., None], *args: Any) -> None:
+        """Call `act` after `delay`; equal times keep their order."""
+        self.order += 1
+        heapq.heappush(self.heap, (self.now + delay, self.order, act, args))
+
+    def _host(self, state: protocol.State) -> None:
+        self.hosts[state.me] = Host(state)
+        self.later(self.random.uniform(0, TICK), self._ticking, state.me)
+
+    def _ticking(self, agent: int) -> None:
+        if self.hosts[agent].alive:
+            self.give(agent, Tick())
+            self.later(TICK, self._ticking, agent)
+
+    def _spawn(self, agent: int, delay: float) -> None:
+        self.next_uid += 1
+        uid = self.next_uid
+        self.ranks[uid] = Rank(uid, agent)
+        self.later(delay, self._ready, uid)
+
+    def _ready(self, uid: int) -> None:
+        rank = self.ranks[uid]
+        if rank.alive:
+            self.give(rank.agent, RankReady(uid))
+
+    def give(self, agent: int, event: Any) -> None:
+        """Deliver an event to an agent; a stopped one sees it when it goes on."""
+        host = self.hosts[agent]
+        if not host.alive:
+            return
+        if self.now < host.until:
+            host.held.append(event)
+            return
+        host.state, actions = protocol.step(host.state, event)
+        for action in actions:
+            self._act(agent, action)
+
+    def _wake(self, agent: int) -> None:
+        held, self.hosts[agent].held = self.hosts[agent].held, []
+        for event in held:
+            self.give(agent, event)
+
+    def _act(self, agent: int, action: Any) -> None:
+        if isinstance(action, Send):
+            self._send(agent, action)
+        elif isinstance(action, Install):
+            self._install(agent, action.epoch)
+        elif isinstance(action, Append):
+            self.kept[agent, action.number] = action.step
+        elif isinstance(action, Go):
+            for rank in self._own(agent):
+                self.later(self.random.uniform(0.1, 1), self._go, rank.uid, action)
+        elif isinstance(action, Fence):
+            assert self.rules.same_host
+            self.crash_agent(action.agent)
+        elif isinstance(action, Excluded):
+            self.crash_agent(agent)
+
+    def _send(self, sender: int, action: Send) -> None:
+        until, side = self.cut
+        split = self.now < until and (sender in side) != (action.to in side)
+        copies = 1 + (self.random.random() < self.twice)
+        for _ in range(0 if split else copies):
+            if self.random.random() >= self.drop and action.to in self.hosts:
+                delay = self.random.uniform(0.2, 2) * (
+                    self.slow if self.random.random() < 0.1 else 1
+                )
+                self.later(delay, self.give, action.to, Received(sender, action.message))
+
+    def _own(self, agent: int) -> list[Rank]:
+        return [r for r in self.ranks.values() if r.agent == agent and r.alive]
+
+    # ---- ranks -------------------------------------------------------------------------------
+
+    def _install(self, agent: int, epoch: Epoch) -> None:
+        if epoch.number not in self.epochs:
+            self._check_epoch(epoch)
+        known = self.epochs.setdefault(epoch.number, epoch)
+        assert known == epoch, "invariant 1: two epochs with one number"
+        for rank in self._own(agent):
+            self.later(self.random.uniform(0.1, 1), self._enter, rank.uid, epoch)
+
+    def _check_epoch(self, epoch: Epoch) -> None:
+        if epoch.lost:
+            assert epoch.base in self.snapshots, "invariant 5: rewind to no snapshot"
+            self.lost += epoch.lost
+            self.top = epoch.base
+        else:
+            assert epoch.base >= self.top, "invariant 2: a commit was undone without a rewind"
+        before = self.epochs.get(epoch.number - 1)
+        if before is not None and before.members and epoch.why == "ranks ready":
+            assert epoch.base - before.base >= self.rules.settle, "invariant 6: flapping"
+        joining = {uid for uid, _ in epoch.joins}
+        for slot, uid in ((m.slot, m.uid) for m in epoch.members if m.uid not in joining):
+            rank = self.ranks[uid]
+            good = rank.applied == epoch.base or epoch.base in rank.pending
+            fresh = epoch.base == 0 and epoch.number == 1
+            assert good or fresh, f"invariant 5: slot {slot} does not hold step {epoch.base}"
+
+    def _enter(self, uid: int, epoch: Epoch) -> None:
+        rank = self.ranks[uid]
+        if not rank.alive or (rank.epoch and rank.epoch.number >= epoch.number):
+            return
+        rank.epoch = epoch
+        member = next((m for m in epoch.members if m.uid == uid), None)
+        if member is None:
+            if rank.has and rank.applied == epoch.base - 1 and epoch.base in rank.pending:
+                self._apply(rank, epoch.base)
+            rank.has = rank.has and rank.applied == epoch.base
+            return
+        rank.shard = member.slot % self.rules.shards
+        donor = dict(epoch.joins).get(uid)
+        if donor is not None:
+            rank.has = False
+            self.later(self.random.uniform(1, 10), self._receive, uid, epoch, donor)
+            return
+        rank.has = True
+        if rank.applied == epoch.base - 1:
+            self._apply(rank, epoch.base)
+        assert rank.applied == epoch.base, "invariant 3: a survivor is not at the base"
+        self._begin(rank)
+
+    def _receive(self, uid: int, epoch: Epoch, donor: int) -> None:
+        rank = self.ranks[uid]
+        if not rank.alive or rank.epoch is not epoch:
+            return
+        if donor == SNAPSHOT:
+            rank.applied, rank.hash = epoch.base, self.snapshots[epoch.base][1]
+        else:
+            giver = self.ranks[donor]
+            ready = giver.alive and giver.epoch is epoch and giver.has
+            if not ready or giver.applied != epoch.base:
+                self.later(3, self._receive, uid, epoch, donor)
+                return
+            assert giver.shard == rank.shard, "state of another shard"
+            rank.hash, rank.applied = giver.hash, giver.applied
+        rank.has, rank.pending = True, {}
+        self.later(self.random.uniform(0.1, 1), self.give, rank.agent, RankHolds(uid, epoch.number))
+        self._begin(rank)
+
+    def _begin(self, rank: Rank) -> None:
+        epoch = rank.epoch
+        assert epoch is not None
+        slot = next(m.slot for m in epoch.members if m.uid == rank.uid)
+        if slot == self.bad_slot and rank.applied >= 2:
+            rank.hung = True
+            self.later(25, self._suspect, rank.uid, slot)
+            return
+        self.later(self.random.uniform(2, 6), self._computed, rank.uid, epoch, rank.applied + 1)
+
+    def _suspect(self, uid: int, slot: int) -> None:
+        """The hang finder names a rank; a slot named twice is not filled again from its host."""
+        rank = self.ranks[uid]
+        if rank.alive and rank.hung:
+            if verdict(self.named, slot) == "exclude":
+                self.bad_slot = -1
+            self.named.append(slot)
+            assert self.named.count(slot) <= 2, "invariant 8: named a third time"
+            self.crash_rank(uid, respawn=True)
+
+    def _computed(self, uid: int, epoch: Epoch, step: int) -> None:
+        rank = self.ranks[uid]
+        if not rank.alive or rank.epoch is not epoch or rank.applied != step - 1:
+            return
+        done = self.computed.setdefault((epoch.number, step), set())
+        done.add(uid)
+        if len(done) == len(epoch.members):
+            for member in epoch.members:
+                self.later(self.random.uniform(0.1, 1), self._reduced, member.uid, epoch, step)
+
+    def _reduced(self, uid: int, epoch: Epoch, step: int) -> None:
+        rank = self.ranks[uid]
+        if not rank.alive or rank.epoch is not epoch or rank.applied != step - 1:
+            return
+        position = 0 if self.rules.rescale else epoch.position(step)
+        rank.pending[step] = hash((rank.hash, step, position, rank.shard))
+        self.voted.add((epoch.number, step, uid))
+        self.later(
+            self.random.uniform(0.1, 1), self.give, rank.agent, RankVoted(uid, epoch.number, step)
+        )
+
+    def _go(self, uid: int, go: Go) -> None:
+        rank, epoch = self.ranks[uid], self.epochs[go.number]
+        if not rank.alive or rank.epoch is not epoch or uid not in epoch.uids:
+            return
+        if rank.applied >= go.step:
+            return
+        kept = sum(self.kept.get((a, go.number), 0) >= go.step for a in epoch.agents)
+        assert kept >= write_quorum(len(epoch.agents)), "invariant 2: applied before durable"
+        for member in epoch.members:
+            assert (go.number, go.step, member.uid) in self.voted, "invariant 2: a vote is missing"
+        self._apply(rank, go.step)
+        self._begin(rank)
+
+    def _apply(self, rank: Rank, step: int) -> None:
+        assert rank.applied == step - 1, "invariant 3: a step was skipped or applied twice"
+        assert step in rank.pending, "invariant 3: applied without reduced gradients"
+        rank.hash, rank.applied = rank.pending.pop(step), step
+        known = self.hashes.setdefault((step, rank.shard), rank.hash)
+        assert known == rank.hash, "invariant 4: replicas differ"
+        assert rank.epoch is not None
+        if step > self.top:
+            self.top = step
+            self.commits += 1
+        if step % 4 == 0 and self.rules.shards == 1 and step not in self.snapshots:
+            self.snapshots[step] = (rank.epoch.position(step + 1), rank.hash)
+            for agent in self.hosts:
+                self.later(8, self.give, agent, Snapshot(step, self.snapshots[step][0]))
+
+    # ---- faults ------------------------------------------------------------------------------
+
+    def crash_rank(self, uid: int, respawn: bool) -> None:
+        """SIGKILL one rank; its agent learns it a little later."""
+        rank = self.ranks[uid]
+        if not rank.alive:
+            return
+        rank.alive = False
+        self.later(self.random.uniform(0.1, 3), self.give, rank.agent, RankGone(uid))
+        if respawn and self.hosts[rank.agent].alive:
+            self._spawn(rank.agent, self.random.uniform(5, 60))
+
+    def crash_agent(self, agent: int) -> None:
+        """SIGKILL an agent; its ranks die with it, on one host the others get proof."""
+        host = self.hosts[agent]
+        if not host.alive:
+            return
+        host.alive = False
+        for rank in self._own(agent):
+            rank.alive = False
+        if self.rules.same_host:
+            for other in self.hosts:
+                if other != agent:
+                    self.later(self.random.uniform(0.1, 4), self.give, other, AgentDead(agent))
+
+    def join_agent(self) -> None:
+        """Start an agent with ranks of its own, as a new identity."""
+        agent, self.next_agent = self.next_agent, self.next_agent + 1
+        known = max(self.epochs.values(), key=lambda e: e.number, default=None)
+        if known is None:
+            return
+        self._host(protocol.start(agent, known.agents, self.rules, number=-1))
+        for dead in (a for a, h in self.hosts.items() if not h.alive):
+            if self.rules.same_host:
+                self.give(agent, AgentDead(dead))
+        for _ in range(self.random.randint(1, 2)):
+            self._spawn(agent, self.random.uniform(1, 10))
+
+    def fault(self) -> None:
+        """One thing that goes wrong."""
+        r, live = self.random, [a for a, h in self.hosts.items() if h.alive]
+        ranks = [u for u, k in self.ranks.items() if k.alive]
+        kind = r.random()
+        if kind < 0.4 and ranks:
+            for uid in r.sample(ranks, min(len(ranks), r.choice((1, 1, 1, 2)))):
+                self.crash_rank(uid, r.random() < 0.7)
+        elif kind < 0.55 and live:
+            self.crash_agent(r.choice([min(live), r.choice(live)]))
+        elif kind < 0.7 and live:
+            agent, pause = r.choice(live), r.uniform(5, 120)
+            self.hosts[agent].until = self.now + pause
+            self.later(pause + 1e-6, self._wake, agent)
+        elif kind < 0.85 and len(live) > 1:
+            side = frozenset(r.sample(live, r.randint(1, len(live) - 1)))
+            self.cut = (self.now + r.uniform(5, 150), side)
+        elif kind < 0.93:
+            self.join_agent()
+        elif self.bad_slot < 0 and not self.named:
+            self.bad_slot = r.randrange(self.rules.slots)
+
+    def able(self) -> bool:
+        """Return whether enough is left, once faults rest, that training must go on."""
+        live = {a for a, h in self.hosts.items() if h.alive}
+        number = max((h.state.epoch.number for a, h in self.hosts.items() if a in live), default=-1)
+        last = self.epochs.get(number)
+        if last is None or number < 0:
+            return False
+        dead = set(self.hosts) - live if self.rules.same_host else set()
+        if not may_speak(last, live, dead, self.rules.same_host) or self.rules.wait:
+            return False
+        if self.rules.shards > 1:
+            sources = [d for u, d in last.joins if not self.ranks[u].has and d != SNAPSHOT]
+            return all(self.ranks[u].alive for u in (*last.uids, *sources))
+        return any(self.ranks[u].alive for u in last.uids if u not in dict(last.joins))
+
+    def play(self, until: float) -> None:
+        """Play the events up to a time."""
+        while self.heap and self.heap[0][0] <= until:
+            self.now, _, act, args = heapq.heappop(self.heap)
+            act(*args)
+        self.now = until
+
+
+def simulate(seed: int, faults: int = 4, calm: float = 400.0) -> World:
+    """Play one seeded schedule and return the world; an AssertionError names the invariant."""
+    world = World(seed)
+    world.play(world.random.uniform(20, 60))
+    for _ in range(world.random.randint(0, faults)):
+        world.fault()
+        world.play(world.now + world.random.choice((1, 4, 15, 60)) * world.random.random())
+    world.drop, world.cut = min(world.drop, 0.05), (0.0, frozenset())
+    for agent, host in list(world.hosts.items()):
+        if host.until > world.now:
+            host.until = world.now
+            world._wake(agent)
+    world.play(world.now + calm / 4)
+    able, before = world.able(), world.top
+    world.play(world.now + calm)
+    if able and world.able():
+        assert world.top > before, "invariant 9: nothing commits although enough is left"
+    return world
