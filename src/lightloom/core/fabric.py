@@ -58,8 +58,27 @@ class Level(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Switches of this level add in the network (NVLS, SHARP)."""
     twist: int = 0
     """Twisted torus: shift of the wrap-around link."""
+    shared: bool | None = None
+    """Whether traffic of this level leaves through the ports of the level below (a leaf's uplinks)
+    and not through ports of its own (a NIC beside NVLink). Unset: yes where both are switched and
+    of one technology."""
     tier: str = ""
     """Technology: nvlink, xgmi, hccs, ub, roce, infiniband, pcie, ici, ethernet, optical."""
+
+    @property
+    def switched(self) -> bool:
+        """Whether children meet in switches, not over links between neighbours."""
+        return self.kind in ("switch", "fat-tree", "rail", "spine")
+
+    def through(self, below: Level | None) -> bool:
+        """Whether this level's traffic uses the ports of `below`."""
+        if below is None or not (self.switched and below.switched):
+            return False
+        return (
+            self.shared
+            if self.shared is not None
+            else (bool(self.tier) and self.tier == below.tier)
+        )
 
     @property
     def units(self) -> int:

@@ -1,0 +1,246 @@
+"""Folding: cards that nothing tells apart become one class; flows and links follow.
+
+Axes: N cards, C classes of cards, F flows (one for each class of flows), E crossings, L links
+(one for each class of links). A fault singles out what it touches (`Network.touched`); the rest of
+a level whose children are interchangeable stays one class. The trivial fold has one card a class:
+the unfolded problem is the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightloom.fabric.network import Floats, Ints, Network
+from lightloom.fabric.route import Routes, route
+from lightloom.fabric.tiers import Block, Tier
+
+from .share import Paths
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Classes of cards."""
+
+    class_N: Ints
+    size_C: Ints
+    first_C: Ints
+    """Lowest card of each class: its representative."""
+    root_C: Ints
+    """What singles the class out (deepest special unit); classes of one root may be parted at
+    several tiers."""
+    kept: frozenset[int]
+    """Tiers whose child number is part of the class."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.size_C)
+
+
+def trivial(net: Network, cards: int | None = None) -> Fold:
+    """Return the fold that folds nothing (dead cards included, as classes of their own)."""
+    all_N = np.arange(net.cards if cards is None else cards)
+    return Fold(all_N, np.ones_like(all_N), all_N, all_N, frozenset(t.index for t in net.tiers))
+
+
+def _specials(net: Network) -> dict[int, list[int]]:
+    """Return special units by cards of a unit, largest first, parents of special ones included."""
+    sizes = sorted({1} | {t.c for t in net.tiers} | {t.cards for t in net.tiers})
+    found = {size: set(units) for size, units in net.special_cards().items()}
+    for small, large in zip(sizes, sizes[1:], strict=False):
+        ratio = large // small
+        found.setdefault(large, set()).update(u // ratio for u in found.get(small, ()))
+    return {size: sorted(found.get(size, ())) for size in reversed(sizes)}
+
+
+def _compress(
+    code_N: Ints, root_of: Ints, digits_N: Ints, range_: int, kept: frozenset[int]
+) -> Fold:
+    key_N = code_N * range_ + digits_N
+    count = np.bincount(key_N, minlength=1)
+    present = np.flatnonzero(count)
+    number = np.zeros(len(count), np.int64)
+    number[present] = np.arange(len(present))
+    first = np.zeros(len(count), np.int64)
+    first[key_N[::-1]] = np.arange(len(key_N))[::-1]
+    return Fold(number[key_N], count[present], first[present], root_of[present // range_], kept)
+
+
+def fold_machine(net: Network) -> Fold:
+    """Return classes for traffic between all cards: interchangeable children fold, places on a
+    grid and rails stay apart, what a fault touches is alone."""
+    card_N = np.arange(net.cards)
+    kept = frozenset(t.index for t in net.tiers if not t.interchangeable)
+    digits_N, range_ = np.zeros_like(card_N), 1
+    for tier in net.tiers:
+        if tier.index in kept:
+            digits_N, range_ = digits_N * tier.n + card_N // tier.c % tier.n, range_ * tier.n
+    rails = [t for t in net.tiers if t.rails > 1]
+    if rails and not (net.tiers[0].index in kept and net.tiers[0].n == rails[0].rails):
+        tier = rails[0]
+        digits_N = digits_N * tier.rails + card_N % tier.c % tier.rails
+        range_ *= tier.rails
+    code_N, codes = np.zeros_like(card_N), 1
+    for size, units in _specials(net).items():
+        for unit in units:
+            code_N[unit * size : (unit + 1) * size] = codes
+            codes += 1
+    return _compress(code_N, np.arange(codes), digits_N, range_, kept)
+
+
+def fold_level(net: Network, level: int, cards: int | None = None) -> Fold:
+    """Return classes for a pattern between the children of one level, alike in every unit and at
+    every place inside the children: healthy units are one class, and so are healthy places."""
+    total = net.cards if cards is None else cards
+    card_N = np.arange(total)
+    tiers = [t for t in net.tiers if t.level == level]
+    child, unit = tiers[0].c, tiers[-1].cards
+    ways = unit // child
+    kept = frozenset(t.index for t in tiers)
+    digits_N, range_ = card_N // child % ways, ways
+    inner = [t for t in net.tiers if t.cards <= child and not t.interchangeable]
+    for tier in inner:
+        if level and tier.c < child:
+            digits_N, range_ = digits_N * tier.n + card_N // tier.c % tier.n, range_ * tier.n
+    rails = next((t.rails for t in reversed(net.chain(tiers[0])) if t.rails > 1), 0)
+    base = net.chain(tiers[0])[0]
+    if rails and not (inner and inner[0].n == rails):
+        digits_N = digits_N * rails + card_N % base.c % rails
+        range_ *= rails
+    code_N, codes = np.zeros_like(card_N), 1
+    for size, units in _specials(net).items():
+        if size > unit:
+            continue
+        places = sorted({(u * size // unit, u * size % unit % child) for u in units})
+        for home, place in places if size < unit else [(u, -1) for u in units]:
+            if home * unit >= total:
+                continue
+            for way in range(ways) if size <= child and place >= 0 else ():
+                start = home * unit + way * child + place
+                code_N[start : start + size] = codes
+            if place < 0:
+                code_N[home * unit : (home + 1) * unit] = codes
+            codes += 1
+    kept |= frozenset(t.index for t in inner)
+    return _compress(code_N, np.arange(codes), digits_N, range_, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Flows of a phase, ready for the solver: one row for each class."""
+
+    paths: Paths
+    capacity_L: Floats
+    size_L: Ints
+    """Links of each class."""
+    link_L: Ints
+    """One link of each class."""
+    size_F: Floats
+    """Flows of each class."""
+    latency_F: Floats
+
+
+def fold_flows(net: Network, fold: Fold, source_F: Ints, target_F: Ints, size_F: Floats) -> Folded:
+    """Return flows folded: routes of the representatives over classes of links.
+
+    A link of class L carries ``size(F) * crossings(F, L) / size(L)`` flows of class F.
+    """
+    routes = route(net, source_F, target_F)
+    return fold_routes(net, fold, routes, size_F)
+
+
+def fold_routes(net: Network, fold: Fold, routes: Routes, size_F: Floats) -> Folded:
+    """Return routed flows over classes of links."""
+    key_E, of_E, link_u = _link_classes(net, fold, routes.link_E)
+    size_L = of_E
+    count_E = np.repeat(size_F, np.diff(routes.start_F)) / size_L[key_E]
+    if routes.share_E is not None:
+        count_E = count_E * routes.share_E
+    counts = None if np.all(count_E == 1.0) else count_E
+    paths = Paths(routes.start_F, key_E, counts)
+    return Folded(paths, net.capacity(link_u), size_L, link_u, size_F, routes.latency_F)
+
+
+def _link_classes(net: Network, fold: Fold, link_E: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return (class of every crossing, size of every class, one link of every class)."""
+    distinct, at_E = np.unique(link_E, return_inverse=True)
+    key_u, size_u = np.zeros(len(distinct), np.int64), np.ones(len(distinct), np.int64)
+    block_u = net.block_of(distinct)
+    offset = 0
+    for number in np.unique(block_u):
+        block = net.blocks[int(number)]
+        here = block_u == number
+        owner, slot = np.divmod(distinct[here] - block.first, block.slots)
+        key, size_u[here], width = _block_classes(net, fold, block, owner, slot)
+        key_u[here] = key + offset
+        offset += width
+    _, first, class_u = np.unique(key_u, return_index=True, return_inverse=True)
+    return class_u[at_E], size_u[first], distinct[first]
+
+
+def _block_classes(
+    net: Network, fold: Fold, block: Block, owner: Ints, slot: Ints
+) -> tuple[Ints, Ints, int]:
+    """Return a number for the class of each link in a block, the class's size, and a bound of the
+    numbers: by class of the owner and slot, or by both ends where children are interchangeable."""
+    tier = net.tiers[block.tier]
+    class_O = fold.class_N[:: block.owner_cards]
+    count_C = np.bincount(class_O, minlength=fold.classes)
+    mine = class_O[owner]
+    if block.role != "link" or tier.index in fold.kept:
+        return mine * block.slots + slot, count_C[mine], fold.classes * block.slots
+    peer = class_O[owner - owner % tier.n + slot]
+    beside = np.array([
+        int(np.count_nonzero(class_O[o - o % tier.n : o - o % tier.n + tier.n] == p))
+        for o, p in zip(owner.tolist(), peer.tolist(), strict=True)
+    ]) - (mine == peer)  # fmt: skip
+    return mine * fold.classes + peer, count_C[mine] * beside, fold.classes**2
+
+
+def all_pairs(net: Network, fold: Fold) -> tuple[Ints, Ints, Floats]:
+    """Return (source, target, number of flows) for every class of ordered pairs of live cards.
+
+    Classes of different roots part at one tier, whatever the pair; inside one root the pairs are
+    counted by the tier at which they part.
+    """
+    alive_C = np.ones(fold.classes, bool)
+    alive_C[fold.class_N[np.fromiter(net.dead, np.int64)]] = False
+    live = np.flatnonzero(alive_C)
+    a, b = np.repeat(live, len(live)), np.tile(live, len(live))
+    apart = fold.root_C[a] != fold.root_C[b]
+    a, b = a[apart], b[apart]
+    sources, targets = [fold.first_C[a]], [fold.first_C[b]]
+    sizes = [(fold.size_C[a] * fold.size_C[b]).astype(np.float64)]
+    root_N = fold.root_C[fold.class_N]
+    for root in np.unique(fold.root_C[live]):
+        mine = live[fold.root_C[live] == root]
+        if fold.size_C[mine].sum() == 1:
+            continue
+        inside = np.flatnonzero(root_N == root)
+        for c in mine:
+            s, t, m = _pairs_from(net, fold, int(c), inside)
+            sources.append(s)
+            targets.append(t)
+            sizes.append(m)
+    return np.concatenate(sources), np.concatenate(targets), np.concatenate(sizes)
+
+
+def _pairs_from(net: Network, fold: Fold, c: int, inside: Ints) -> tuple[Ints, Ints, Floats]:
+    """Pairs from one class to every class of its own root, by the tier where they part."""
+    card = int(fold.first_C[c])
+    tier_n = net.parted(np.full(len(inside), card), inside)
+    key_n = fold.class_N[inside] * len(net.tiers) + tier_n
+    key_n, others = key_n[tier_n >= 0], inside[tier_n >= 0]
+    _, first, count = np.unique(key_n, return_index=True, return_counts=True)
+    size = count.astype(np.float64) * float(fold.size_C[c])
+    return np.full(len(first), card), others[first], size
+
+
+def describe(tier: Tier) -> str:
+    """Return how a tier folds, in words."""
+    return "children interchangeable" if tier.interchangeable else "places kept apart"
