@@ -97,7 +97,7 @@ NEUTRAL = _words("""
     use_fused_rms_norm use_fused_rope parallel_block image_size patch_size
     mtp_use_dedicated_embeddings index_share_for_mtp_iteration index_skip_topk_offset
     multiple_of ffn_dim_multiplier non_causal use_logit_softcap
-    attn_logit_softcap final_logit_softcap hc_eps hc_sinkhorn_iters
+    attn_logit_softcap ffn_act_fn final_logit_softcap hc_eps hc_sinkhorn_iters
     encoder_no_repeat_ngram_size diversity_penalty compress_rope_theta
     """)
 """Fields that are known to change no cost (or only one that is counted elsewhere)."""

@@ -391,6 +391,7 @@ def _ssm(f: Fields, kind: str, hidden: int) -> Attention:
            "mamba_rms_norm", "mamba_inner_layernorms", "mamba_use_mlp"))  # fmt: skip
     second = kind == "mamba2" or heads or size
     if second:
+        size = size or f.integer("head_dim", 0, 0, 10**5) * (kind == "mamba2")
         heads = heads or _count(f, "heads", 0, max(1, inner // (size or 64)))
         size = size or max(1, inner // heads)
         rank = 0
