@@ -39,26 +39,24 @@ def virtual_order(ranks: int, micro_batches: int, chunks: int) -> list[tuple[int
     """Return (chunk, micro-batch) in the order forwards run: groups of `ranks` per chunk."""
     order = []
     for first in range(0, micro_batches, ranks):
-        group = range(first, min(first + ranks, micro_batches))
+        group = range(first, first + ranks)
         order += [(chunk, m) for chunk in range(chunks) for m in group]
     return order
 
 
 def interleaved(ranks: int, micro_batches: int, chunks: int) -> Schedule:
-    """Return interleaved 1F1B: 2 (ranks - r - 1) + (chunks - 1) ranks warm-up forwards.
-
-    A last group smaller than `ranks` is allowed, as Megatron-Core does since 2024.
-    """
+    """Return interleaved 1F1B: 2 (ranks - r - 1) + (chunks - 1) ranks warm-up forwards."""
     if ranks < 2 or chunks < 2:
         raise InputError(
             f"interleaved 1F1B needs at least 2 ranks and 2 chunks, not {ranks} and {chunks}",
             out="--pp 2 or more with --vpp 2 or more, or --schedule 1f1b",
         )
-    if micro_batches < ranks:
+    if micro_batches % ranks or not micro_batches:
+        more = ranks * max(1, round(micro_batches / ranks))
         raise InputError(
-            f"interleaved 1F1B needs at least as many micro-batches ({micro_batches}) as ranks "
-            f"({ranks})",
-            out=f"--schedule 1f1b, or {ranks} micro-batches and more",
+            f"interleaved 1F1B needs micro-batches in multiples of the {ranks} ranks, not "
+            f"{micro_batches}",
+            out=f"{more} micro-batches, or --schedule 1f1b",
         )
     forward = virtual_order(ranks, micro_batches, chunks)
     backward = [(chunks - 1 - chunk, m) for chunk, m in forward]

@@ -74,11 +74,15 @@ class Unit:
     busy: set[str] = field(default_factory=set)
 
 
+Spot = tuple[int, str, float, float, str, float, str, int]
+"""(unit, lane, start, end, name, bytes, axis or piece, transfer or -1) of one span."""
+
+
 @dataclass(slots=True)
 class Record:
-    """What happened. Spans are (unit, lane, start, end, name, bytes, group size, step kind)."""
+    """What happened."""
 
-    spans: list[tuple[int, str, float, float, str, float, str]] = field(default_factory=list)
+    spans: list[Spot] = field(default_factory=list)
     steps: list[tuple[int, int, float, float]] = field(default_factory=list)
     """(unit, step of its program, start, end)."""
     parts: list[dict[str, float]] = field(default_factory=list)
@@ -87,8 +91,22 @@ class Record:
     events: int = 0
 
 
+def play(
+    program: Program,
+    units: Units,
+    policy: Policy | None = None,
+    drag: dict[TrafficClass, float] | None = None,
+) -> Record:
+    """Return what happens when `units` run `program`.
+
+    `drag` is how much longer compute takes while a transfer of a class is under way on the card
+    (0.2: a fifth longer), because the transfer uses its cores and memory bandwidth.
+    """
+    return Player(program, units, policy or Policy(), drag or {}).run()
+
+
 class Player:
-    """State of one run. `play` is the door."""
+    """State of one run."""
 
     def __init__(
         self, program: Program, units: Units, policy: Policy, drag: dict[TrafficClass, float]
@@ -136,6 +154,9 @@ class Player:
         late = [u.index for u in self.units if u.at < len(u.steps)]
         assert not late, f"units {late[:5]} never finished"
         self.record.end = clock.now
+        for unit in self.units:
+            parts = self.record.parts[unit.index]
+            parts["bubble"] = parts.get("bubble", 0.0) + clock.now - unit.ready
         self.record.events = done
         return self.record
 
@@ -204,7 +225,7 @@ class Player:
         parts["compute"] = parts.get("compute", 0.0) + piece.compute_s
         parts["slowed"] = parts.get("slowed", 0.0) + whole - piece.compute_s
         self.record.spans.append(
-            (unit.index, "compute", unit.piece_start, now, step.name, 0.0, piece.name)
+            (unit.index, "compute", unit.piece_start, now, step.name, 0.0, piece.name, -1)
         )
         self.part_done(unit)
 
@@ -364,8 +385,10 @@ class Player:
                 other = self.flows[i]
                 self.set_rate(i, other, self.rate_of(i, other))
         for member in flow.members:
-            self.record.spans.append((member, flow.lane, flow.begun, now, transfer.name,
-                                      transfer.bytes, transfer.axis))  # fmt: skip
+            self.record.spans.append(
+                (member, flow.lane, flow.begun, now, transfer.name, transfer.bytes, transfer.axis,
+                 index)
+            )  # fmt: skip
         for unit_index, step in flow.targets:
             unit = self.units[unit_index]
             if step < 0:
