@@ -1,19 +1,21 @@
 """Anatomy: the matrices, attention cores and experts of each kind of layer, as static columns.
 
 Axes: B kinds of layer (`model.blocks`), G matrices of all kinds and of the head one after another,
-A attention cores likewise. Widths are those of the whole model; `layer_time` and `memory` divide them.
+A attention cores likewise. Widths are those of the whole model; `layer_time` and `sharding` divide
+them by the degrees.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightloom.core.model import Attention, Block, Mlp, Model
+
+from .memo import per_object
 
 F64 = NDArray[np.float64]
 CHUNK = 64.0
@@ -107,8 +109,8 @@ def _core_rows(a: Attention) -> list[tuple[float, ...]]:
         seen = CHUNK + 4.0 * dk * a.v_head_dim / (dk + a.v_head_dim)
         return [(a.heads, kv, dk, a.v_head_dim, 2.0, seen)]
     kind = {"chunked": 2.0, "sliding": 1.0, "sparse": 1.0}.get(a.kind, 1.0 if a.window else 0.0)
-    rows: list[tuple[float, ...]] = [(float(a.heads), kv, float(a.head_dim), float(a.v_head_dim), kind,
-             float(a.window))]  # fmt: skip
+    sizes = (a.heads, kv, a.head_dim, a.v_head_dim, kind, a.window)
+    rows: list[tuple[float, ...]] = [tuple(float(x) for x in sizes)]
     if a.index_heads:
         rows.append((float(a.index_heads), 1.0, float(a.index_dim), 0.0, 0.0, 0.0))
     return rows
@@ -177,7 +179,7 @@ def _norm_parameters(block: Block, model: Model) -> float:
     return per * 2.0 * model.hidden + extra
 
 
-@lru_cache(maxsize=64)
+@per_object(64)
 def anatomy_of(model: Model) -> Anatomy:
     """Return the static columns of `model`."""
     matrices: list[Matrix] = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lightloom.core.chip import Chip
 
 from . import comm, kernels
-from .anatomy import Anatomy, anatomy_of
+from .anatomy import Anatomy
 from .calibration import Calibration, Kernels
 from .columns import Columns
 from .frameworks import framework_of
@@ -224,9 +224,7 @@ def context_comm(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibratio
     width = (a.qk_A + a.v_A)[a.core_B]
     fabric = job.cluster.fabric
     cp = np.broadcast_to(c.cp, zero.shape)
-    ring = comm.collective_seconds(
-        fabric, "all-gather", cp, c.tp, w * kv * width, comm=cal.comm
-    )
+    ring = comm.collective_seconds(fabric, "all-gather", cp, c.tp, w * kv * width, comm=cal.comm)
     if (c.cp_kind == 1).any():
         both = (a.heads_A / c.tp)[a.core_B] + kv
         turned = comm.collective_seconds(
@@ -234,7 +232,8 @@ def context_comm(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibratio
         )
         ring = np.where(c.cp_kind == 1, turned, ring)
     full = (a.kind_A == 0.0)[a.core_B] | (a.kind_A == 1.0)[a.core_B]
-    return ring * full * a.attends_B
+    passed: F64 = ring * full * a.attends_B
+    return passed
 
 
 def expert_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Calibration) -> F64:
@@ -253,7 +252,8 @@ def expert_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Cal
     one = comm.collective_seconds(
         job.cluster.fabric, "all-to-all", ep_B, c.etp, size, comm=cal.comm
     )
-    return 2.0 * one * (a.experts_B > 0)
+    both: F64 = 2.0 * one * (a.experts_B > 0)
+    return both
 
 
 def overlap_of(cal: Calibration, framework: str, axis: str) -> float:

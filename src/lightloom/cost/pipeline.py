@@ -7,7 +7,6 @@ layer, N candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from lightloom.core.model import Model
 
 from .anatomy import anatomy_of
 from .columns import SCHEDULES, Columns, unique_rows
+from .memo import per_object
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -43,7 +43,7 @@ def rank_of_chunk(chunk: int, pp: int, schedule: int) -> int:
     return chunk % pp
 
 
-@lru_cache(maxsize=4096)
+@per_object(4096)
 def stage_table(
     model: Model, pp: int, vpp: int, layout: tuple[int, ...], schedule: int
 ) -> tuple[F64, F64, F64]:
@@ -68,7 +68,7 @@ def stage_table(
     return counts, first, last
 
 
-@lru_cache(maxsize=4096)
+@per_object(4096)
 def _undominated(
     model: Model, pp: int, vpp: int, layout: tuple[int, ...], schedule: int
 ) -> tuple[int, ...]:
@@ -91,8 +91,8 @@ class Stages:
     counts_BKU: F64
     first_KU: F64
     last_KU: F64
-    real_KU: NDArray[np.bool_]
-    """False where the entry is padding."""
+    whole_XU: F64
+    """Layers of each kind, heads and embeddings of all stages together."""
     inverse_N: I64
     """Layout of each candidate."""
 
@@ -107,16 +107,17 @@ def stages_of(model: Model, c: Columns, every: bool = False) -> Stages:
     kept = [tuple(range(k[0])) if every else _undominated(model, *k) for k in keys]
     most = max(len(k) for k in kept)
     rank = np.zeros((most, len(keys)), np.int64)
-    real = np.zeros((most, len(keys)), np.bool_)
+    whole = np.zeros((len(model.blocks) + 2, len(keys)))
     counts = np.zeros((len(model.blocks), most, len(keys)))
     first, last = np.zeros((most, len(keys))), np.zeros((most, len(keys)))
     for u, (key, ranks) in enumerate(zip(keys, kept, strict=True)):
         table = stage_table(model, *key)
         padded = [*ranks, *[ranks[0]] * (most - len(ranks))]
-        rank[:, u], real[: len(ranks), u] = padded, True
+        rank[:, u] = padded
+        whole[:, u] = [*table[0].sum(axis=0), table[2].sum(), table[1].sum()]
         counts[:, :, u] = table[0][padded].T
         first[:, u], last[:, u] = table[1][padded], table[2][padded]
-    return Stages(rank, counts, first, last, real, inverse)
+    return Stages(rank, counts, first, last, whole, inverse)
 
 
 def in_flight(schedule: I64, pp: I64, vpp: I64, micro_batches: I64, rank: I64) -> F64:
@@ -127,9 +128,9 @@ def in_flight(schedule: I64, pp: I64, vpp: I64, micro_batches: I64, rank: I64) -
     papers, table 2 of the latter).
     """
     plain = schedule < INTERLEAVED
+    held: F64 = np.minimum(micro_batches, pp - rank).astype(np.float64)
     if plain.all() and (schedule != GPIPE).all():
-        return np.minimum(micro_batches, pp - rank).astype(np.float64)
-    held = np.minimum(micro_batches, pp - rank).astype(np.float64)
+        return held
     chunks = np.minimum(2 * (pp - rank - 1) + (vpp - 1) * pp + 1, micro_batches * vpp)
     held = np.where((schedule == INTERLEAVED) & (pp > 1), chunks / np.maximum(vpp, 1), held)
     held = np.where(schedule == GPIPE, micro_batches, held)

@@ -1,0 +1,143 @@
+"""Bytes on the worst rank of each stage, by part.
+
+Axes: K stages, N candidates. Parts add up to what the rank needs at its peak; the peak while a
+checkpoint is loaded is a figure of its own (`load_bytes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .anatomy import anatomy_of
+from .calibration import Calibration
+from .columns import Columns
+from .frameworks import framework_of
+from .job import Job
+from .pipeline import in_flight
+from .precision import parse_precision
+from .sharding import DTYPE_BYTES, Z3, Owned, shards_of
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+GIB = 2.0**30
+PARTS = ("weights", "gradients", "optimizer", "activations", "gathered", "logits",
+         "communicators", "context", "fragmentation")  # fmt: skip
+LOGIT_BYTES = {"operators": 12.0, "attention": 8.0}
+"""Bytes per logit alive at once: bf16 output, fp32 copy, its gradient; an unfused loss keeps the
+log-softmax as well. By the framework's recompute style (PyTorch-native or Megatron-like)."""
+COMMUNICATOR = {"davinci": 2.0 * 200.0 * 2.0**20}
+"""Bytes of one communicator: HCCL 2 x HCCL_BUFFSIZE (200 MB); others see OTHER_COMMUNICATOR."""
+OTHER_COMMUNICATOR = 160.0 * 2.0**20
+CONTEXT = 0.7 * GIB
+"""Driver context and kernel workspaces, beside what the chip's file already subtracts; assumed."""
+RANK_ZERO = 0.4 * GIB
+"""What rank 0 holds beside the others: rendezvous, logging, checkpoint coordination; assumed."""
+FRAGMENTATION = 0.05
+"""Share of what is allocated and freed every step that the caching allocator cannot reuse."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Widths:
+    """Bytes per parameter of each candidate. Shape (N,)."""
+
+    weight: F64
+    master: F64
+    quantised: F64
+    sent: F64
+    """Of a gathered parameter."""
+
+
+def widths_of(c: Columns, master_is_weight: bool) -> Widths:
+    """Return bytes per parameter from precision; FSDP2 keeps fp32 shards and casts on gather."""
+    table = [parse_precision(p) for p in c.precisions]
+
+    def column(values: list[float]) -> F64:
+        if len(values) == 1:
+            return np.broadcast_to(np.float64(values[0]), (len(c),))
+        return np.array(values)[c.precision]
+
+    weight, master = column([p.weight for p in table]), column([p.master for p in table])
+    sent = column([max(p.weight, 1.0) for p in table])
+    if master_is_weight:
+        sharded = c.zero >= Z3
+        weight = np.where(sharded & (weight >= 2.0), 4.0, weight)
+        master = np.where(sharded, 0.0, master)
+    return Widths(weight, master, column([p.quantised for p in table]), sent)
+
+
+def model_states(job: Job, c: Columns, o: Owned, rank_KN: I64) -> dict[str, F64]:
+    """Return weights, gradients, optimiser and gathered parameters of each stage. Shapes (K, N).
+
+    ZeRO (Rajbhandari et al. 2020): stage 1 shards the optimiser, 2 also gradients, 3 also weights.
+    Sharded weights are gathered two layers at a time beside embedding and head; with a pipeline
+    they stay gathered through the step (torchtitan's default).
+    """
+    behaviour = framework_of(job.framework)
+    w, s = widths_of(c, behaviour.master_is_weight), shards_of(job, c)
+    grad = DTYPE_BYTES[c.gradient_dtype]
+    dense, expert = o.dense_KD, o.expert_KD
+    weights = w.weight * (dense / s.weights + expert / s.expert_weights)
+    weights = weights + np.where(c.zero >= Z3, 0.0, w.quantised) * (dense + expert)
+    trained, trained_expert = o.trained_KD, o.trained_expert_KD
+    if job.task == "lora":
+        weights = weights + 2.0 * trained
+    gradients = grad * (trained / s.gradients + trained_expert / s.expert_gradients)
+    per = (w.master + 2.0 * DTYPE_BYTES[c.optimizer_dtype]) * (1 - c.offload_optimizer)
+    optimizer = per * (trained / s.optimizer + trained_expert / s.expert_optimizer)
+    gathered = np.zeros_like(weights)
+    if (c.zero >= Z3).any():
+        wide = w.sent + w.quantised
+        train = 0.0 if job.task == "lora" else 1.0
+        layers = (2.0 * wide + train * grad) * (o.layer_D + o.layer_expert_D)
+        layers = layers + wide * o.outer_KD
+        stage = (wide + train * grad) * (dense + expert)
+        gathered = np.where(c.pp > 1, stage, np.minimum(layers, stage)) * (c.zero >= Z3)
+    return {"weights": weights, "gradients": gradients, "optimizer": optimizer,
+            "gathered": gathered}  # fmt: skip
+
+
+def communicators(job: Job, c: Columns, rank_KN: I64) -> F64:
+    """Return bytes of communicator buffers: one per axis in use and one for the whole job."""
+    groups = (1 + (c.tp > 1) + (c.cp > 1) + (c.pp > 1) + (c.dp * c.cp > 1)
+              + 2 * (c.ep > 1) + (c.etp > 1))  # fmt: skip
+    one = COMMUNICATOR.get(job.cluster.chip.arch, OTHER_COMMUNICATOR)
+    used = np.where(c.world > 1, groups * one, 0.0)
+    total: F64 = used + np.where(rank_KN == 0, RANK_ZERO, 0.0)
+    return total
+
+
+def stage_memory(
+    job: Job,
+    c: Columns,
+    o: Owned,
+    rank_KN: I64,
+    last_KN: F64,
+    saved_KN: F64,
+    working_KN: F64,
+    cal: Calibration,
+) -> dict[str, F64]:
+    """Return bytes of each part of each stage. Shapes (K, N).
+
+    `saved_KN` bytes that one micro-batch leaves on the stage, `working_KN` of the layer in work.
+    """
+    parts = model_states(job, c, o, rank_KN)
+    held = in_flight(c.schedule, c.pp, c.vpp, c.micro_batches, rank_KN)
+    parts["activations"] = saved_KN * held + working_KN
+    tokens = c.micro_batch * c.seq / c.cp
+    one = LOGIT_BYTES[framework_of(job.framework).selective] * tokens
+    parts["logits"] = np.minimum(last_KN, 1.0) * one * (anatomy_of(job.model).vocab / c.tp)
+    parts["communicators"] = communicators(job, c, rank_KN)
+    parts["context"] = np.full_like(saved_KN, cal.overhead.get("context_bytes", CONTEXT))
+    loose = parts["activations"] + parts["logits"] + parts["gathered"]
+    parts["fragmentation"] = cal.overhead.get("fragmentation", FRAGMENTATION) * loose
+    return parts
+
+
+def load_bytes(parts: dict[str, float], largest: float) -> float:
+    """Return the peak while a checkpoint is loaded on a rank: weights and optimiser in place, one
+    fp32 copy of the largest parameter group (`largest` parameters) beside, and the fixed parts."""
+    fixed = sum(parts[name] for name in ("weights", "optimizer", "communicators", "context"))
+    return fixed + 4.0 * largest
