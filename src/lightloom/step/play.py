@@ -19,6 +19,8 @@ from .units import Units
 from .work import SELF, Piece, Transfer
 
 COMPUTE, FLOW, ADMIT = 0, 1, 2
+BOUNDARY = 1e-9
+"""Share of a chunk within which a transfer stands on a chunk's boundary."""
 Target = tuple[int, int]
 """(unit, step that waits); step -1 is the piece now running."""
 
@@ -323,7 +325,10 @@ class Player:
                     continue
                 chunk = min(1.0, self.policy.chunk_bytes / t.bytes) * lesser.seconds
                 left = lesser.left - (now - lesser.since) * lesser.rate
-                held = max(held, (left % chunk) / lesser.rate)
+                through = (lesser.seconds - left) / chunk
+                through -= int(through + BOUNDARY)
+                if through > BOUNDARY:
+                    held = max(held, min((1.0 - through) * chunk, left) / lesser.rate)
         return held
 
     def admit(self, index: int) -> None:
