@@ -58,8 +58,8 @@ class AttentionLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Backward FLOPs over forward FLOPs."""
     backward_share: float = 0.80
     """Backward share of the peak over the forward one."""
-    by_dim: dict[str, float] = {}
-    """Factor on `share` for head sizes other than 128, general."""
+    by_dim: Factors = {}
+    """Factor on `share` for head sizes other than 128."""
     by_arch: Factors = {}
 
 

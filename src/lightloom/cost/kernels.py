@@ -59,7 +59,7 @@ def gemm_seconds(
     """Return seconds of `batch` products (m x k)(k x n) in one kernel."""
     c = _constants(kernels)
     seconds = gemm_law(chip, c.gemm, m, n, k, dtype, batch)
-    surface = surface_of("gemm", chip.arch, dtype_key(dtype)) if c.surfaces else None
+    surface = surface_of("gemm", chip, dtype_key(dtype)) if c.surfaces else None
     if surface is not None and np.all(np.asarray(batch) == 1):
         seconds = seconds * np.exp(surface(gemm_coords(m, n, k)))
     return seconds
@@ -87,7 +87,7 @@ def attention_seconds(
         kv_heads=kv_heads, qk_dim=qk_dim, v_dim=v_dim, dtype=dtype, causal=causal,
         backward=backward,
     )  # fmt: skip
-    surface = surface_of("attention", chip.arch, "bf16") if c.surfaces else None
+    surface = surface_of("attention", chip, "bf16") if c.surfaces else None
     if surface is not None:
         at = attention_coords(batch, q_tokens, heads, kv_heads, qk_dim)
         seconds = seconds * np.exp(surface(at))
@@ -119,7 +119,7 @@ def expert_seconds(
         chip, c.expert, tokens=tokens, hidden=hidden, inner=inner, experts=experts, topk=topk,
         ranks=ranks, skew=skew, gated=gated, dtype=dtype,
     )  # fmt: skip
-    surface = surface_of("expert", chip.arch, dtype_key(dtype)) if c.surfaces else None
+    surface = surface_of("expert", chip, dtype_key(dtype)) if c.surfaces else None
     if surface is not None:
         at = expert_coords(tokens, hidden, inner, experts, topk, ranks, skew)
         seconds = seconds * np.exp(surface(at))

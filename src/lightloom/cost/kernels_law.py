@@ -127,7 +127,7 @@ def _two_bytes(dtype: str) -> str:
 
 def _dim_share(law: AttentionLaw, arch: str, dim: F64) -> F64:
     """Return the factor of a head size on the share, interpolated between the sizes known."""
-    known = {128: 1.0} | {int(d): f for d, f in law.by_dim.items()}
+    known = {128: 1.0} | {int(d): row["share"] for d, row in law.by_dim.items()}
     own = law.by_arch.get(arch, {})
     sizes = sorted(known)
     values = [known[d] * own.get(f"dim{d}", 1.0) for d in sizes]

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from lightloom.core.chip import Chip
 from lightloom.core.files import CATALOG, read_bytes
 
 F64 = NDArray[np.float64]
@@ -96,6 +97,12 @@ def shipped() -> dict[str, Surface]:
     return unpack(read_bytes(FILE, "kernel surfaces")) if FILE.exists() else {}
 
 
-def surface_of(family: str, arch: str, dtype: str) -> Surface | None:
-    """Return the measured surface of a family of kernels on a generation, if there is one."""
-    return shipped().get(f"{family}/{arch}/{dtype}")
+def pick(surfaces: Mapping[str, Surface], family: str, chip: Chip, dtype: str) -> Surface | None:
+    """Return the surface of a chip, else of its generation, if there is one."""
+    own = surfaces.get(f"{family}/{chip.name}/{dtype}")
+    return own or surfaces.get(f"{family}/{chip.arch}/{dtype}")
+
+
+def surface_of(family: str, chip: Chip, dtype: str) -> Surface | None:
+    """Return the measured surface of a family of kernels that ships for `chip`, if any."""
+    return pick(shipped(), family, chip, dtype)
