@@ -8,95 +8,18 @@ them by the degrees.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightloom.core.model import Attention, Block, Mlp, Model
+from lightloom.core.model import Attention, Block, Model
 
+from .matrices import Matrix, attention_matrices, head_matrices, mlp_matrices
 from .memo import per_object
 
 F64 = NDArray[np.float64]
 CHUNK = 64.0
 """Tokens of one chunk of linear attention (flash-linear-attention's default)."""
-
-
-class Matrix(NamedTuple):
-    """One weight matrix, `k` in, `n` (+ `kv_n` per key/value head) out."""
-
-    part: str
-    """attention, mlp or head: whose precision it takes."""
-    n: float
-    k: float
-    split: str
-    """col: output cut by tp; row: input cut by tp; all: on every rank."""
-    kv_n: float = 0.0
-    kv_heads: int = 1
-    bias: bool = False
-    times: float = 1.0
-    """Products per micro-batch with this one matrix."""
-
-
-def attention_matrices(a: Attention, h: int) -> list[Matrix]:
-    """Return the projections of one attention of hidden size `h`."""
-    if a.kind == "none":
-        return []
-    found: list[Matrix] = []
-    if a.kind == "mla":
-        return _mla_matrices(a, h)
-    if a.kind in ("linear", "ssm"):
-        # q, k and v (and the decay/beta scalars) in one projection, output gate beside
-        width = 2.0 * a.kv_heads * a.head_dim + a.heads * a.v_head_dim * (1 + a.gate)
-        found.append(Matrix("attention", width + 2.0 * a.heads, h, "col", bias=a.bias))
-    else:
-        width = a.heads * a.head_dim + (a.heads * a.v_head_dim if a.gate else 0.0)
-        found.append(Matrix("attention", width, h, "col", a.head_dim + a.v_head_dim,
-                            a.kv_heads, a.bias))  # fmt: skip
-    found.append(Matrix("attention", h, a.heads * a.v_head_dim, "row", bias=a.bias))
-    return found + _indexer(a, h)
-
-
-def _mla_matrices(a: Attention, h: int) -> list[Matrix]:
-    nope = a.head_dim - a.rope_dim
-    found = [Matrix("attention", a.kv_lora + a.rope_dim, h, "all", bias=a.bias)]
-    if a.q_lora:
-        found.append(Matrix("attention", a.q_lora, h, "all", bias=a.bias))
-    found.append(Matrix("attention", a.heads * a.head_dim, a.q_lora or h, "col"))
-    found.append(Matrix("attention", a.heads * (nope + a.v_head_dim), a.kv_lora, "col"))
-    found.append(Matrix("attention", h, a.heads * a.v_head_dim, "row", bias=a.bias))
-    return found + _indexer(a, h)
-
-
-def _indexer(a: Attention, h: int) -> list[Matrix]:
-    if not a.index_heads:
-        return []
-    return [
-        Matrix("attention", a.index_heads * a.index_dim, a.q_lora or h, "all"),
-        Matrix("attention", a.index_dim + a.index_heads, h, "all"),
-    ]
-
-
-def mlp_matrices(m: Mlp, h: int) -> list[Matrix]:
-    """Return the dense matrices of one channel mixing: dense part, shared experts, router."""
-    found: list[Matrix] = []
-    for inner in (m.hidden, m.shared_hidden if m.is_moe else 0):
-        if inner:
-            found.append(Matrix("mlp", inner * (2 if m.gated else 1), h, "col", bias=m.bias))
-            found.append(Matrix("mlp", h, inner, "row", bias=m.bias))
-    if m.is_moe:
-        found.append(Matrix("router", m.experts, h, "all"))
-    return found
-
-
-def head_matrices(model: Model) -> list[Matrix]:
-    """Return the output head (used once more per prediction layer) and those layers' inputs."""
-    times = 1.0 + model.mtp_layers
-    found = [Matrix("head", model.vocab, model.hidden, "col", times=times)]
-    if model.mtp_layers:
-        h = float(model.hidden)
-        found.append(Matrix("mlp", h, 2.0 * h, "all", times=float(model.mtp_layers)))
-    return found
 
 
 def _core_rows(a: Attention) -> list[tuple[float, ...]]:
@@ -157,6 +80,8 @@ class Anatomy:
     experts_B: F64
     topk_B: F64
     expert_hidden_B: F64
+    expert_width_B: F64
+    """Width of a token as experts see it: hidden, or the model's latent."""
     norms_B: F64
     """Parameters of the layer's norms, per rank."""
     rope: bool
@@ -172,11 +97,12 @@ class Anatomy:
 def _norm_parameters(block: Block, model: Model) -> float:
     per = 2.0 if model.norm == "layer" else 1.0
     a = block.attention
+    halves = int(a.kind != "none") + int(block.mlp.hidden > 0 or block.mlp.is_moe)
     extra = (a.head_dim * 2.0 if a.qk_norm else 0.0) + a.q_lora + a.kv_lora
     if a.kind in ("linear", "ssm"):
         width = 2.0 * a.kv_heads * a.head_dim + a.heads * a.v_head_dim
         extra += a.conv * width + 2.0 * a.heads + a.v_head_dim
-    return per * 2.0 * model.hidden + extra
+    return per * model.hidden * model.norms * halves / 2.0 + extra
 
 
 @per_object(64)
@@ -223,6 +149,7 @@ def anatomy_of(model: Model) -> Anatomy:
         experts_B=column([float(m.experts) for m in mlps]),
         topk_B=column([float(m.topk) for m in mlps]),
         expert_hidden_B=column([float(m.expert_hidden) for m in mlps]),
+        expert_width_B=column([float(m.latent or model.hidden) for m in mlps]),
         norms_B=column([_norm_parameters(b, model) for b in model.blocks]),
         rope=model.learned_positions == 0, dropout=model.norm == "layer",
         tied=model.tied, positions=float(model.learned_positions),

@@ -6,33 +6,18 @@ causal attention counts the lower triangle only, embeddings' look-up is free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lightloom.core.model import Model
+from lightloom.core.params import Convention, Parameters, parameters
 
 from .anatomy import Anatomy, anatomy_of
 from .layer_time import visible_tokens
 from .memo import per_object
-from .sharding import kind_parameters
 
 F64 = NDArray[np.float64]
 CONVENTION = "model FLOPs, causal attention counted half, no recompute"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters of a model. Embedding and head once each, or once together where tied."""
-
-    total: float
-    active: float
-    """Used by one token: top-k and shared experts only."""
-    embedding: float
-    """Embedding and head."""
-    prediction: float
-    """Of the total: multi-token-prediction layers."""
 
 
 def _layer_counts(a: Anatomy) -> F64:
@@ -44,20 +29,8 @@ def _layer_counts(a: Anatomy) -> F64:
 
 @per_object(64)
 def parameters_of(model: Model) -> Parameters:
-    """Return total and active parameters of `model`."""
-    a = anatomy_of(model)
-    one = np.ones(1)
-    dense, expert = kind_parameters(a, one, one, one)
-    counts = _layer_counts(a)
-    share = np.divide(a.topk_B, a.experts_B, out=np.zeros_like(a.topk_B), where=a.experts_B > 0)
-    body = float((counts * dense[:-2]).sum())
-    routed = float((counts * expert[:-2]).sum())
-    routed_active = float((counts * expert[:-2] * share).sum())
-    outer = float(dense[-1, 0] + dense[-2, 0]) - (a.vocab * a.hidden if a.tied else 0.0)
-    last = int(a.blocks_L[-1])
-    prediction = a.mtp * float(dense[last, 0] + expert[last, 0] + 2.0 * a.hidden**2)
-    outer += a.hidden * (2.0 if a.dropout else 1.0)  # last norm
-    return Parameters(body + routed + outer, body + routed_active + outer, outer, prediction)
+    """Return parameters of `model` by part; prediction layers in, for they are trained too."""
+    return parameters(model, Convention(mtp=True))
 
 
 def model_flops_per_sequence(model: Model, seq: F64, task: str = "pretrain") -> F64:
@@ -70,7 +43,7 @@ def model_flops_per_sequence(model: Model, seq: F64, task: str = "pretrain") -> 
     whole = (a.n_G + a.kv_n_G * a.kv_heads_G) * a.k_G * a.times_G
     kinds = np.add.reduceat(whole, a.start_B, axis=0)
     counts = _layer_counts(a)
-    experts = a.topk_B * (2.0 + a.gated_B) * a.hidden * a.expert_hidden_B
+    experts = a.topk_B * (2.0 + a.gated_B) * a.expert_width_B * a.expert_hidden_B
     weights = float((counts * (kinds[:-1] + experts)).sum() + kinds[-1, 0])
     seen = visible_tokens(a, seq)
     cores = np.add.reduceat(a.heads_A * (a.qk_A + a.v_A) * seen, a.core_B, axis=0)

@@ -187,7 +187,7 @@ def activation_bytes(
     latent = w * shard * a.compressed_B
     norms = 4.0 * w * shard * h + (2.0 * shard * h if a.dropout else 0.0)
     wide = w * t * a.inner_B / tp
-    routed = rows * (2.0 * h + (2.0 + a.gated_B) * a.expert_hidden_B / c.etp) * w
+    routed = rows * (2.0 * a.expert_width_B + (2.0 + a.gated_B) * a.expert_hidden_B / c.etp) * w
     scores = np.zeros_like(lse)
     if not job.flash:
         square = t * c.seq

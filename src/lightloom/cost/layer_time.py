@@ -154,10 +154,10 @@ def expert_costs(
     there = a.experts_B > 0
     gated = bool(a.gated_B[a.experts_B > 0][0])
     seconds = there * kernels.expert_seconds(
-        job.cluster.chip, tokens=np.maximum(rows / topk, 1e-3), hidden=a.hidden, inner=inner,
-        experts=local, topk=topk, gated=gated, dtype=p.experts, kernels=k,
+        job.cluster.chip, tokens=np.maximum(rows / topk, 1e-3), hidden=a.expert_width_B,
+        inner=inner, experts=local, topk=topk, gated=gated, dtype=p.experts, kernels=k,
     )  # fmt: skip
-    return seconds, there * 2.0 * (2.0 + a.gated_B) * rows * a.hidden * inner
+    return seconds, there * 2.0 * (2.0 + a.gated_B) * rows * a.expert_width_B * inner
 
 
 def element_bytes(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, shard: F64) -> F64:
@@ -170,7 +170,7 @@ def element_bytes(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, shard:
     norms = (4.0 + 6.0) * w * shard * a.hidden
     acting = (2.0 + a.gated_B) * w * t * a.inner_B / c.tp
     turned = 4.0 * w * t * (a.heads_A * a.qk_A + a.kv_A * a.qk_A)[a.core_B] / c.tp * a.rope
-    routed = 8.0 * w * t / c.tp * a.topk_B * a.hidden
+    routed = 8.0 * w * t / c.tp * a.topk_B * a.expert_width_B
     total: F64 = norms + acting + turned * a.attends_B + routed
     if p.quantised:
         total = total + 4.0 * (2.0 * t * a.hidden + 2.0 * t * a.inner_B / c.tp)
@@ -202,7 +202,7 @@ def tensor_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Cal
             one = np.where(c.sequence_parallel > 0, one, whole)
         total = pairs * one
     if _axis([c.etp]):
-        rows = t / c.tp * c.etp * a.topk_B * a.hidden * p.activation
+        rows = t / c.tp * c.etp * a.topk_B * a.expert_width_B * p.activation
         etp = np.broadcast_to(c.etp, rows.shape)
         total = total + 2.0 * comm.collective_seconds(
             fabric, "all-gather", etp, 1, rows, comm=cal.comm
@@ -247,7 +247,7 @@ def expert_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Cal
         return zero
     ep = c.ep.astype(np.float64)
     copies = ep * (1.0 - (1.0 - 1.0 / ep) ** a.topk_B)
-    size = t / c.tp * copies * a.hidden * p.activation
+    size = t / c.tp * copies * a.expert_width_B * p.activation
     ep_B = np.broadcast_to(c.ep, size.shape)
     one = comm.collective_seconds(
         job.cluster.fabric, "all-to-all", ep_B, c.etp, size, comm=cal.comm

@@ -143,7 +143,7 @@ def _messages(
                pairs, 2.0 + again),
         "cp": ("all-gather" if ring else "all-to-all", cp, tp, passed, a.attends_B[:, 0],
                3.0 + again),
-        "ep": ("all-to-all", ep, etp, t / tp * copies * h * w,
+        "ep": ("all-to-all", ep, etp, t / tp * copies * a.expert_width_B[:, 0] * w,
                2.0 * (a.experts_B[:, 0] > 0), 2.0 + again),
     }  # fmt: skip
 

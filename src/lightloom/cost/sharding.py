@@ -39,7 +39,7 @@ def kind_parameters(a: Anatomy, tp: F64, ep: F64, etp: F64) -> tuple[F64, F64]:
     dense[:-2] += a.norms_B
     dense[-1] = a.vocab * a.hidden / tp + a.positions * a.hidden
     expert = np.zeros_like(dense)
-    one = (2.0 + a.gated_B) * a.hidden * a.expert_hidden_B / etp
+    one = (2.0 + a.gated_B) * a.expert_width_B * a.expert_hidden_B / etp
     expert[:-2] = one * np.maximum(a.experts_B / ep, 1.0) * (a.experts_B > 0)
     return dense, expert
 
