@@ -201,6 +201,18 @@ def crd_schema(text: str) -> dict[str, Any]:
     }
 
 
+def version_rows(text: str) -> list[dict[str, str]]:
+    """Return torch_npu, branch, torch and CANN of every row of the compatibility tables."""
+    rows = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 4 and cells[3].startswith("CANN ") and cells[1].startswith("v"):
+            keys = ("torch_npu", "branch", "torch", "cann")
+            values = (cells[0], cells[1], cells[2], cells[3].removeprefix("CANN "))
+            rows.append(dict(zip(keys, values, strict=True)))
+    return rows
+
+
 def write(path: Path, data: dict[str, Any]) -> None:
     """Write reproducible gzip JSON."""
     raw = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
@@ -216,24 +228,30 @@ def main() -> None:
     arguments = parser.parse_args()
     clones = {k: Clone(arguments.clones, *v) for k, v in SOURCES.items()}
     megatron = collect(clones["megatron"], "megatron/training/")
-    write(arguments.out / "megatron.json.gz",
-          {"origins": [clones["megatron"].origin()], "options": merge_choices(megatron)})  # fmt: skip
+    origin = [clones["megatron"].origin()]
+    data = {"origins": origin, "options": merge_choices(megatron)}
+    write(arguments.out / "megatron.json.gz", data)
     layers = ("mindspeed-megatron", "mindspeed-core", "mindspeed")
     options: dict[str, dict[str, Any]] = {}
     prefixes = ("megatron/training/", "mindspeed/", "mindspeed_llm/")
     for name, prefix in zip(layers, prefixes, strict=True):
         for option, facts in collect(clones[name], prefix).items():
             options[option] = {**options.get(option, {}), **facts}
-    write(arguments.out / "mindspeed.json.gz",
-          {"origins": [clones[n].origin() for n in layers], "options": merge_choices(options)})  # fmt: skip
+    origin = [clones[n].origin() for n in layers]
+    data = {"origins": origin, "options": merge_choices(options)}
+    write(arguments.out / "mindspeed.json.gz", data)
     titan = clones["torchtitan"]
     write(arguments.out / "torchtitan.json.gz",
           {"origins": [titan.origin()],
            "classes": dataclasses_in(titan.show("torchtitan/config/job_config.py"))})  # fmt: skip
+    npu = Clone(arguments.clones, "Ascend/pytorch", "HEAD")
+    rows = version_rows(npu.show("COMPATIBILITY.en.md"))
+    write(arguments.out / "torch_npu.json.gz", {"origins": [npu.origin()], "rows": rows})
     for name, (repository, tag, path) in CRDS.items():
         clone = Clone(arguments.clones, repository, tag)
-        write(arguments.out / f"crd-{name}.json.gz",
-              {"origins": [{**clone.origin(), "path": path}], **crd_schema(clone.show(path))})  # fmt: skip
+        origin = [{**clone.origin(), "path": path}]
+        data = {"origins": origin, **crd_schema(clone.show(path))}
+        write(arguments.out / f"crd-{name}.json.gz", data)
 
 
 if __name__ == "__main__":

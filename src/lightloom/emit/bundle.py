@@ -21,11 +21,13 @@ class Setting(NamedTuple):
     """None is a bare flag."""
     origin: From
     why: str = ""
+    more: tuple[str, ...] = ()
+    """Further words of an option that takes several."""
 
     @property
     def words(self) -> list[str]:
         """The option as it stands on a command line."""
-        return [self.name] if self.value is None else [self.name, self.value]
+        return [self.name] if self.value is None else [self.name, self.value, *self.more]
 
     @property
     def note(self) -> str:
@@ -39,6 +41,13 @@ class EmittedFile(NamedTuple):
     path: str
     text: str
     executable: bool = False
+    raw: bytes = b""
+    """Content of a binary file; `text` is empty then."""
+
+    @property
+    def data(self) -> bytes:
+        """Bytes to write."""
+        return self.raw or self.text.encode()
 
 
 class Bundle(NamedTuple):
@@ -53,13 +62,12 @@ def setting(name: str, value: object = None, origin: From = "plan", why: str = "
     """Return one setting; booleans and numbers become text as the targets write them."""
     if value is None:
         return Setting(name, None, origin, why)
-    text = (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, float):
+        text = str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:g}"
+    else:
+        text = str(value)
     return Setting(name, text, origin, why)
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from lightloom.core.errors import InfeasibleError
 from lightloom.core.plan import Plan
 
+from .topology import vendor_of
+
 FEATURES = {
     "tp": "tensor parallelism",
     "sp": "sequence parallelism",
@@ -194,11 +196,16 @@ def gaps(plan: Plan, framework: str) -> list[Gap]:
     return [Gap(feature, NEAREST.get(feature, "")) for feature in missing]
 
 
+def runs_on(plan: Plan, framework: str) -> bool:
+    """Return whether a framework is emitted for the plan's cards."""
+    return framework not in ("mindspeed", "mindspore") or vendor_of(plan) == "ascend"
+
+
 def require(plan: Plan, framework: str) -> None:
     """Refuse, naming every part that cannot be expressed."""
     missing = gaps(plan, framework)
     if missing:
-        others = [f for f in CAN if f != framework and not gaps(plan, f)]
+        others = [f for f in CAN if f != framework and runs_on(plan, f) and not gaps(plan, f)]
         raise InfeasibleError(
             f"{framework} cannot express this plan: "
             + "; ".join(f"{FEATURES[g.feature]} (nearest: {g.nearest})" for g in missing),

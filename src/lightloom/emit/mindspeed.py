@@ -214,10 +214,10 @@ def training_part(plan: Plan) -> list[Setting]:
     if s.task != "pretrain":
         out += [setting("--finetune"), setting("--stage", "sft")]
     if s.task == "lora":
-        targets = "linear_qkv linear_proj linear_fc1 linear_fc2"
         out += [
             setting("--lora-r", s.lora_rank),
             setting("--lora-alpha", 2 * s.lora_rank, "default", "twice the rank"),
-            *[Setting("--lora-target-modules", t, "default") for t in targets.split()[:1]],
-        ]
+            Setting("--lora-target-modules", "linear_qkv", "default", "every projection",
+                    ("linear_proj", "linear_fc1", "linear_fc2")),
+        ]  # fmt: skip
     return out

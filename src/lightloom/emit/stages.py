@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from lightloom.core.plan import Plan
+from lightloom.cost.pipeline import even_layers
 
 
 def stage_layers(plan: Plan) -> tuple[int, ...]:
     """Return decoder layers of each of the pp x vpp stages, in model order.
 
-    As the plan says; otherwise as even as possible with the remainder on the earliest stages that
-    do not also hold the output head.
+    As the plan says; otherwise as the cost engine spreads them.
     """
     s = plan.strategy
-    if s.stage_layers:
-        return s.stage_layers
-    chunks, layers = s.pp * s.vpp, plan.model.layers
-    base, rest = divmod(layers, chunks)
-    return tuple(base + (1 if i < rest else 0) for i in range(chunks))
+    return s.stage_layers or even_layers(plan.model.layers, s.pp * s.vpp)
 
 
 def is_even(plan: Plan) -> bool:
