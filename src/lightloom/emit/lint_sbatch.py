@@ -26,7 +26,8 @@ OPTIONS = {
 }  # fmt: skip
 """Long options of sbatch (Slurm 25.05 manual page, names only)."""
 SHORT = {"N": "nodes", "n": "ntasks", "J": "job-name", "o": "output", "e": "error",
-         "t": "time",         "p": "partition", "A": "account", "c": "cpus-per-task", "G": "gpus", "w": "nodelist",
+         "t": "time",
+         "p": "partition", "A": "account", "c": "cpus-per-task", "G": "gpus", "w": "nodelist",
          "x": "exclude", "C": "constraint", "d": "dependency", "D": "chdir",
          "q": "qos"}  # fmt: skip
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}|UNLIMITED|infinite", re.I)
