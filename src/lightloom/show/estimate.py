@@ -1,0 +1,207 @@
+"""The screen of one configuration: what, how sure, why, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lightloom.core.lang import _
+from lightloom.core.plan import Plan, StageMemory
+from lightloom.core.strategy import Strategy
+from lightloom.core.units import show_bytes, show_count, show_time, show_watts
+
+GIB = 2.0**30
+NAMES = {
+    "gemm": "matrix products", "attention": "attention", "experts": "experts",
+    "elementwise": "element-wise kernels", "recompute": "recomputation",
+    "launch": "launching kernels", "tp": "tensor parallel (tp)", "cp": "context parallel (cp)",
+    "ep": "expert all-to-all (ep)", "pp": "pipeline messages (pp)",
+    "dp": "gradients and parameters (dp)", "bubble": "pipeline bubble", "optimizer": "optimiser",
+    "data": "data and step overhead", "straggler": "waiting for the slowest",
+}  # fmt: skip
+"""Part of the step -> words."""
+MEMORY = {
+    "weights": "weights", "gradients": "grads", "optimizer": "optim", "activations": "activ",
+    "gathered": "gathered", "logits": "logits", "communicators": "comms", "context": "context",
+    "fragmentation": "frag",
+}  # fmt: skip
+
+
+def strategy_words(s: Strategy) -> str:
+    """Return one line that says how the job is cut."""
+    words = [f"{axis} {getattr(s, axis)}" for axis in ("tp", "pp", "cp", "ep", "etp", "dp", "vpp")
+             if getattr(s, axis) > 1 or axis == "dp"]  # fmt: skip
+    if s.pp > 1:
+        words.append(s.schedule)
+    words.append(f"micro-batch {s.micro_batch} ({s.micro_batches:,} a step)")
+    words.append(f"ZeRO {s.zero}" if s.zero.isdigit() else s.zero.upper())
+    again = f"{s.recompute_layers} layers a stage" if s.recompute_layers else s.recompute
+    words.append(f"recompute {again}")
+    if s.offload_optimizer:
+        words.append("optimiser on the host")
+    return " · ".join(words)
+
+
+def time_table(plan: Plan) -> Table:
+    """Return the step by part: seconds, share, and what hides under computation."""
+    p = plan.prediction
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(_("step by part"))
+    for name in (_("time"), _("share"), _("hidden")):
+        table.add_column(name, justify="right")
+    for part, seconds in p.parts.items():
+        hidden = p.hidden.get(part, 0.0)
+        if seconds <= 1e-9 * p.step_s and hidden <= 0.0:
+            continue
+        table.add_row(_(NAMES.get(part, part)), show_time(seconds),
+                      f"{100.0 * seconds / p.step_s:.1f} %",
+                      show_time(hidden) if hidden > 0.0 else "")  # fmt: skip
+    table.add_row(_("step"), show_time(p.step_s), "100 %", "", style="bold")
+    return table
+
+
+def _runs(stages: Sequence[StageMemory]) -> list[tuple[str, StageMemory]]:
+    """Return stages with equal memory as one line each."""
+    runs: list[tuple[int, int]] = []
+    for i, stage in enumerate(stages):
+        same = runs and all(
+            abs(stage.parts[k] - stages[runs[-1][0]].parts[k]) < 1e6 for k in stage.parts
+        )
+        runs = [*runs[:-1], (runs[-1][0], i)] if same else [*runs, (i, i)]
+    return [(str(a) if a == b else f"{a}-{b}", stages[a]) for a, b in runs]
+
+
+def memory_table(stages: Sequence[StageMemory], usable: float) -> Table:
+    """Return GiB of every stage by part; the fullest is marked."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(_("stage, GiB"))
+    shown = [name for name in MEMORY if any(s.parts.get(name, 0.0) > 5e6 for s in stages)]
+    for name in shown:
+        table.add_column(_(MEMORY[name]), justify="right")
+    table.add_column(_("total"), justify="right", style="bold")
+    worst = max(s.total for s in stages)
+    for label, stage in _runs(stages):
+        mark = " *" if stage.total >= worst - 1e6 else ""
+        table.add_row(label + mark, *(f"{stage.parts.get(n, 0.0) / GIB:.1f}" for n in shown),
+                      f"{stage.total / GIB:.1f}",
+                      style="red" if stage.total > usable else "")  # fmt: skip
+    return table
+
+
+def head(plan: Plan) -> Text:
+    """Return the first lines: what was priced, and the answer with its interval."""
+    p, s, m = plan.prediction, plan.strategy, plan.model
+    active = plan_active(plan)
+    text = Text()
+    text.append(f"{m.name}", style="bold")
+    text.append(f" · {active} · {plan.cards:,} x {plan.cluster.chip.title} · "
+                f"{s.global_batch:,} x {s.seq:,} tokens · {s.precision} · {s.task} "
+                f"({s.framework})\n")  # fmt: skip
+    text.append(strategy_words(s))
+    if plan.idle_cards:
+        text.append(_(" · {n} cards idle").format(n=f"{plan.idle_cards:,}"), style="yellow")
+    text.append("\n\n")
+    text.append(f"{show_time(p.step_s)}", style="bold")
+    text.append(f"  {show_time(p.low_s)} .. {show_time(p.high_s)} (90 %)", style="dim")
+    text.append(f"   {p.tokens_per_s_per_card:,.0f} tok/s/card   MFU {100 * p.mfu:.1f} %   "
+                f"HFU {100 * p.hfu:.1f} %\n")  # fmt: skip
+    return text
+
+
+def plan_active(plan: Plan) -> str:
+    """Return total (and active) parameters in words."""
+    from lightloom.core.params import parameters
+
+    count = parameters(plan.model)
+    if plan.model.is_moe:
+        return f"{show_count(count.total)} ({show_count(count.active)} active)"
+    return show_count(count.total)
+
+
+def closing(plan: Plan, details: dict[str, float]) -> Table:
+    """Return the lines below the tables: wall, check, power, failures, trust, what next."""
+    p = plan.prediction
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    peak = p.peak_bytes
+    ratio = p.model_flops / max(details["six_n_d"], 1.0)
+    table.add_row(
+        _("memory"),
+        _("{a} of {b} usable on the fullest rank; {c} while loading").format(
+            a=show_bytes(peak), b=show_bytes(p.usable_bytes), c=show_bytes(details["load_bytes"])
+        ),
+    )
+    table.add_row(_("wall"), p.wall)
+    table.add_row(
+        _("check"),
+        _(
+            "6ND says {a} FLOPs a step, the per-layer count {b} ({c:+.1f} %); "
+            "6ND takes {d} at this MFU"
+        ).format(
+            a=show_count(details["six_n_d"]),
+            b=show_count(p.model_flops),
+            c=100.0 * (ratio - 1.0),
+            d=show_time(p.step_s / ratio),
+        ),
+    )
+    if p.power_w:
+        table.add_row(
+            _("power"),
+            _("{a} at the site, {b} kWh a step, {c:.2f} J per token").format(
+                a=show_watts(p.power_w),
+                b=f"{p.energy_j / 3.6e6:,.2f}",
+                c=p.energy_j / plan.strategy.tokens,
+            ),
+        )
+    table.add_row(
+        _("failures"),
+        _(
+            "one every {a}; checkpoint of {b} every {c}; goodput {d:.1f} % ({e:.1f} to {f:.1f})"
+        ).format(
+            a=show_time(details["mtbf_s"]),
+            b=show_time(details["checkpoint_s"]),
+            c=show_time(details["interval_s"]),
+            d=100.0 * p.goodput,
+            e=100.0 * details["goodput_low"],
+            f=100.0 * details["goodput_high"],
+        ),
+    )
+    table.add_row(_("trust"), p.trust)
+    return table
+
+
+def estimate_view(plan: Plan, details: dict[str, float], notes: Sequence[str]) -> RenderableType:
+    """Return the whole screen of one configuration."""
+    told = Text("\n".join(f"- {note}" for note in notes), style="dim")
+    tables: list[RenderableType] = [
+        head(plan), time_table(plan), Text(""),
+        memory_table(plan.prediction.memory, plan.prediction.usable_bytes), Text(""),
+        closing(plan, details), Text(""), told,
+    ]  # fmt: skip
+    return Group(*tables)
+
+
+def misfit_text(
+    stages: Sequence[StageMemory], usable: float, chip: str, sold: float
+) -> tuple[str, str]:
+    """Return (first line, parts of the fullest rank) of a configuration that does not fit."""
+    worst = max(stages, key=lambda s: s.total)
+    first = _("does not fit: {a} needed, {b} usable on stage {s} ({c}, sold as {d})").format(
+        a=show_bytes(worst.total), b=show_bytes(usable), s=worst.stage, c=chip, d=show_bytes(sold)
+    )
+    parts = " · ".join(
+        f"{name} {value / GIB:.1f}" for name, value in worst.parts.items() if value > 5e6
+    )
+    return first, parts
+
+
+def print_view(view: RenderableType) -> None:
+    """Print a view at most 100 columns wide, plain in a pipe."""
+    console = Console(width=None, highlight=False, soft_wrap=False)
+    if console.width > 100:
+        console = Console(width=100, highlight=False)
+    console.print(view)
