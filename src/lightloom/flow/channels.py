@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightloom.core.errors import InputError
-from lightloom.fabric.wavelength_spine import colour, degree, verify
+from lightloom.fabric.wavelength_spine import colour, share_out, verify
 
 from .share import Paths, max_min
 
@@ -24,7 +24,7 @@ Scheme = Literal["aware", "shared", "hashed"]
 SCHEMES: dict[str, str] = {
     "aware": "every class has its own channels, in proportion to its bytes (edge colouring)",
     "shared": "the same circuits, but a pair's classes share its channels without priority",
-    "hashed": "flows fall on channels by hash, as on a routed network",
+    "hashed": "flows fall on whole fibres by hash and share them, as on a routed network",
 }
 
 
@@ -87,43 +87,16 @@ def exchange(
     return np.stack([expert_IJ, ring_IJ])
 
 
-def share_out(bytes_KIJ: F64, channels: int) -> I64:
-    """Return channels (K, I, J) in proportion to bytes, at least one where there are bytes.
-
-    The finish time of the slowest pair is minimised: the smallest time t at which
-    ceil(bytes / t) channels a pair fit every board (bisection; exact for integer channels).
-    """
-    busy = bytes_KIJ > 0
-
-    def need(time: float) -> I64:
-        return np.ceil(bytes_KIJ / time - 1e-9).astype(np.int64)
-
-    if degree(busy.sum(axis=0)) > channels:
-        raise InputError(
-            f"{degree(busy.sum(axis=0))} circuits leave one board, it has {channels} channels",
-            out="use fewer peers a board, or the scheme `shared`",
-        )
-    low, high = 0.0, float(bytes_KIJ.max())
-    while degree(need(high).sum(axis=0)) > channels:
-        high *= 2.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if middle > 0 and degree(need(middle).sum(axis=0)) <= channels:
-            high = middle
-        else:
-            low = middle
-    return need(high)
-
-
 def effective(
     bytes_KIJ: F64, names: Sequence[str], channels: int, rate: float, scheme: Scheme,
-    overheads: Overheads | None = None, planned_KIJ: F64 | None = None, flows: int = 8,
-    seed: int = 0,
+    overheads: Overheads | None = None, planned_KIJ: F64 | None = None,
+    fibres: int = 8, flows: int = 8, seed: int = 0,
 ) -> Effective:  # fmt: skip
     """Return how much of the max-flow bound `scheme` turns into useful bytes.
 
     `planned_KIJ`: what channels were laid out for, where it differs from what is sent.
-    `flows`: hashed flows of one pair and class.
+    `fibres`: parallel fibres of a board that hashed flows choose from; `flows`: hashed flows of
+    one pair and class (queue pairs).
     """
     over = overheads or Overheads()
     total_IJ = bytes_KIJ.sum(axis=0)
@@ -132,7 +105,7 @@ def effective(
     if bound_s <= 0:
         raise InputError("nothing is sent: bytes, channels and rate must be above zero")
     if scheme == "hashed":
-        done_K = _hashed(bytes_KIJ, channels, rate, flows, seed)
+        done_K = _hashed(bytes_KIJ, fibres, channels * rate / fibres, flows, seed)
     else:
         plan = bytes_KIJ if planned_KIJ is None else planned_KIJ
         done_K = _circuits(bytes_KIJ, plan, channels, rate, scheme == "shared")
@@ -180,26 +153,26 @@ def _circuits(bytes_KIJ: F64, plan_KIJ: F64, channels: int, rate: float, shared:
     return np.asarray(done_KIJ.max(axis=(1, 2)))
 
 
-def _hashed(bytes_KIJ: F64, channels: int, rate: float, flows: int, seed: int) -> F64:
-    """Return seconds per class when flows fall on channels at random and share them fairly.
+def _hashed(bytes_KIJ: F64, fibres: int, rate: float, flows: int, seed: int) -> F64:
+    """Return seconds per class when flows fall on fibres at random and share them fairly.
 
-    A flow occupies one channel at its sender and, by continuity, the same one at its receiver.
-    Played as a fluid; flows that end within 1 % of each other end together.
+    A flow leaves by one fibre of its sender and arrives by the fibre of the same number (planes).
+    Played as a fluid; the next 1 % of flows to end are ended together.
     """
     rng = np.random.default_rng(seed)
     kind, i, j = (np.repeat(x, flows) for x in np.nonzero(bytes_KIJ))
     left = bytes_KIJ[kind, i, j] / flows
-    channel = rng.integers(0, channels, len(left))
+    fibre = rng.integers(0, fibres, len(left))
     senders, receivers = bytes_KIJ.shape[1:]
-    ends = np.stack([i * channels + channel, (senders + j) * channels + channel], axis=1)
-    capacity = np.full((senders + receivers) * channels, rate)
+    ends = np.stack([i * fibres + fibre, (senders + j) * fibres + fibre], axis=1)
+    capacity = np.full((senders + receivers) * fibres, rate)
     done = np.zeros(len(left))
     alive, now = np.arange(len(left)), 0.0
     while len(alive):
         start = np.arange(0, 2 * len(alive) + 1, 2)
         speed = max_min(Paths(start, ends[alive].ravel()), capacity)
         time = left[alive] / speed
-        step = float(time.min()) * 1.01
+        step = float(np.partition(time, len(alive) // 100)[len(alive) // 100])
         now += step
         left[alive] -= speed * step
         over = time <= step
