@@ -30,6 +30,7 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 LARGEST_NUMBER = 1e24
 DEEPEST_BASE = 4
+DEEPEST_TABLE = 12
 
 _RATE: tuple[str, ...] = (
     "hbm_bandwidth", "scaleup_bandwidth", "scaleout_bandwidth", "link", "channel_rate",
@@ -89,8 +90,14 @@ def load_model(name: str | Path) -> Model:
 
 
 def is_file(text: str) -> bool:
-    """Return whether `text` means a file rather than a catalogue name."""
-    return text.endswith((".toml", ".json")) or os.sep in text or Path(text).is_file()
+    """Return whether `text` means a file rather than a catalogue name (with or without changes)."""
+    name = text.partition(":")[0]
+    if name.endswith((".toml", ".json")) or os.sep in name:
+        return True
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def cluster_of(raw: Raw, where: str) -> Cluster:
@@ -214,6 +221,8 @@ def _chip(raw: Raw, where: str) -> Chip:
 
 def _si(value: Any, key: str, path: str) -> Any:
     """Return `value` with every quantity as a float in SI units; numbers finite, none negative."""
+    if key.count(".") + key.count("[") > DEEPEST_TABLE:
+        raise InputError(f"{path}: {key[:60]} nests deeper than {DEEPEST_TABLE} levels")
     parse = _PARSERS.get(key.rpartition(".")[2])
     if key.startswith("peak."):
         parse = units.parse_flops
@@ -251,7 +260,7 @@ def _fields(kind: Any) -> list[str]:
     from .fabric import Fabric, Level, Optics
 
     structs = (kind, Fabric, Level, Optics, Host, Storage, Failures)
-    return [name for struct in structs for name in struct.__struct_fields__]
+    return list(dict.fromkeys(n for struct in structs for n in struct.__struct_fields__))
 
 
 def _check_cluster(cluster: Cluster, where: str) -> None:

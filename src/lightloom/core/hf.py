@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from .errors import InputError, nearest
 from .files import CATALOG, read_bytes
 from .hf_fields import NAMES, Fields, Raw
 from .hf_mixers import attention_of, layer_kinds
+from .hf_settings import settings_of
 from .hf_size import SIZE, model_of_size
+from .hf_special import doubled, with_block_configs
 from .model import Attention, Block, Mlp, Model
 
 MOST_LAYERS = 4096
@@ -100,7 +103,8 @@ def model_of(raw: Raw, name: str, where: str) -> Model:
     return Model(
         name=name, hidden=hidden, vocab=vocab, blocks=blocks, order=order, tied=tied,
         max_seq=max_seq, mtp_layers=mtp, learned_positions=learned, norm=norm, norms=norms,
-        weights_dtype=dtype, family=kind, approximated=tuple(f.approximated),
+        weights_dtype=dtype, family=kind, settings=settings_of(f.raw),
+        approximated=tuple(f.approximated),
         ignored=ignored, source=str(raw.get("_lightloom_source") or where)[:400],
     )  # fmt: skip
 
@@ -166,13 +170,16 @@ def _blocks(
         words = separate[i] if separate else None
         on = routed[i] if words is None else words == "moe"
         mlp = hf_mlp.NONE
-        if words in (None, "mlp", "moe"):
+        if words in (None, "mlp", "moe") and not (kind.startswith("zamba") and mix == "ssm"):
             mlp = hf_mlp.mlp_of(f, kind, i, hidden, experts if on else 0)
         if mix == "hybrid":
             f.note("layers with state space beside attention costed as two layers, one of each")
             pairs.append((attention_of(f, kind, "ssm", i, hidden), hf_mlp.NONE))
             mix = "full"
         pairs.append((attention_of(f, kind, mix, i, hidden), mlp))
+    pairs = with_block_configs(f, pairs, hidden)
+    if kind == "longcat_flash":
+        pairs = doubled(f, pairs, f.integer("inner", None, 1))
     return _runs(pairs)
 
 
@@ -198,10 +205,10 @@ def _runs(
 ) -> tuple[tuple[Block, ...], tuple[int, ...]]:
     index: dict[tuple[Attention, Mlp], int] = {}
     order = [index.setdefault(pair, len(index)) for pair in pairs]
-    counts = [order.count(i) for i in range(len(index))]
+    counts = Counter(order)
     blocks = tuple(
-        Block(count=n, attention=attention, mlp=mlp)
-        for (attention, mlp), n in zip(index, counts, strict=True)
+        Block(count=counts[i], attention=attention, mlp=mlp)
+        for (attention, mlp), i in index.items()
     )
     return blocks, () if order == sorted(order) else tuple(order)
 
@@ -226,7 +233,8 @@ def _tied(f: Fields, outer: Fields | None, kind: str) -> bool:
     for part in (f, outer):
         if part and part.raw.get("tie_word_embeddings") is not None:
             return part.flag("tie_word_embeddings")
-    return f.flag("tie_embeddings", kind in family.TIED)
+    shared = f.flag("share_input_output_layers", kind in family.TIED)
+    return f.flag("tie_embeddings", shared)
 
 
 def _positions(f: Fields, kind: str, max_seq: int) -> int:
@@ -264,6 +272,7 @@ _COSTLY: dict[str, str] = {
     "laurel_rank": "low-rank residual branch not costed",
     "num_mem_blocks": "shared blocks counted once per use",
     "use_shared_attention_adapter": "adapters of shared blocks not counted",
+    "attention_hidden_size": "attention width different from hidden not counted",
     "adapter_rank": "adapters of shared blocks not counted",
 }
 """Fields understood well enough to say what their effect would be."""
@@ -274,8 +283,10 @@ def _rest(f: Fields) -> None:
     for field, text in _COSTLY.items():
         value = f.raw.get(field)
         f.use((field,))
-        if field == "word_embed_proj_dim" and value == f.raw.get("hidden_size"):
+        same = ("word_embed_proj_dim", "attention_hidden_size")
+        if field in same and value == f.raw.get("hidden_size"):
             continue
         if (value and value != 1) or value is True:
             f.note(f"{field}: {text}")
-    f.use(("tie_word_embeddings", "tie_embeddings", "num_hash_layers", "n_layer", "mlp_bias"))
+    f.use(("tie_word_embeddings", "tie_embeddings", "share_input_output_layers", "num_hash_layers",
+           "mlp_bias", "hybrid_layer_ids", "use_mixed_mlp_moe"))  # fmt: skip

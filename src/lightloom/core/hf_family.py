@@ -19,10 +19,10 @@ KNOWN = _words("""
     step3_text step3p5 step3p7 phi phi3 phimoe phi-msft stablelm starcoder2 internlm internlm2
     internlm3 baichuan yi olmo olmo2 olmo3 olmoe dbrx grok grok-1 jamba mamba mamba2 falcon_mamba
     bamba granite granitemoe granitemoeshared granitemoehybrid nemotron nemotron_h nemotron-nas
-    recurrent_gemma rwkv rwkv6 rwkv7 lfm2 lfm2_moe zamba zamba2 cohere cohere2 exaone exaone4
+    recurrent_gemma rwkv rwkv5 rwkv6 rwkv7 lfm2 lfm2_moe zamba zamba2 cohere cohere2 exaone exaone4
     ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe hunyuan seed_oss smollm3 longcat_flash
     bailing_moe bailing_moe_v2 bailing_moe_linear dots1 arctic aquila xverse orion minicpm minicpm3
-    apertus arcee persimmon biogpt
+    apertus arcee persimmon biogpt openelm ministral3 gemma3n_text gemma4_text
     """)
 """``model_type`` whose layers are understood."""
 
@@ -34,7 +34,7 @@ NOT_DECODERS = _words("""
 
 PLAIN_MLP = _words("""
     gpt2 gpt3 gpt_neo gptj gpt_neox gpt_bigcode megatron codegen bloom opt mpt falcon phi phi-msft
-    starcoder2 nemotron nemotron_h biogpt persimmon apertus arcee
+    starcoder2 nemotron nemotron_h biogpt persimmon apertus arcee rwkv rwkv5 rwkv6 rwkv7
     """)
 """Two matrices, no gate."""
 

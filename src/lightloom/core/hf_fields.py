@@ -18,18 +18,20 @@ def _words(text: str) -> frozenset[str]:
 
 NAMES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim", "model_dim", "hidden_dim"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads",
                  "num_attention_groups", "num_query_groups", "multi_query_group_num"),
-    "head_dim": ("head_dim", "kv_channels", "attention_head_size", "head_size", "d_kv", "d_head"),
+    "head_dim": ("head_dim", "kv_channels", "attention_head_size", "head_size", "d_kv", "d_head",
+                 "attention_head_dim"),
     "inner": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "inner_dim", "d_ff",
               "mlp_hidden_size", "ffn_intermediate_size", "intermediate_dim",
               "block_ff_dim"),
     "vocab": ("vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size"),
     "max_seq": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len",
                 "max_sequence_length", "max_seq_length", "model_max_length", "seq_length",
-                "seq_len", "max_position_embedding", "max_context_len", "context_length"),
+                "seq_len", "max_position_embedding", "max_context_len", "context_length",
+                "max_context_length"),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts",
                 "num_moe_experts", "num_routed_experts", "n_experts"),
     "topk": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk",
@@ -97,17 +99,20 @@ NEUTRAL = _words("""
     use_fused_rms_norm use_fused_rope parallel_block image_size patch_size
     mtp_use_dedicated_embeddings index_share_for_mtp_iteration index_skip_topk_offset
     multiple_of ffn_dim_multiplier non_causal use_logit_softcap
-    attn_logit_softcap ffn_act_fn final_logit_softcap hc_eps hc_sinkhorn_iters
+    attn_logit_softcap ffn_act_fn logits_soft_cap rescale_every zero_expert_type block_dim
+    block_mlp_init_scale block_use_xavier_init conv_dim conv_dim_out block_norm_eps use_pos_enc
+    final_logit_softcap hc_eps hc_sinkhorn_iters
     encoder_no_repeat_ngram_size diversity_penalty compress_rope_theta
     """)
 """Fields that are known to change no cost (or only one that is counted elsewhere)."""
 
 _NEUTRAL_SHAPE = re.compile(
     r".*(_token_ids?|_token_index|_dropout|_pdrop|dropout_p|_eps|_epsilon|_theta|_coef|_coeff"
-    r"|_scaling|_loss_weight|_init_std|_init_range|_placeholder|_seed|_penalty)$"
+    r"|_scaling|_loss_weight|_init_std|_init_range|_placeholder|_seed|_penalty|_multipliers?|_variance_scale"
+    r"|_head_bias)$"
     r"|^(rope|rotary|yarn|mrope|initializer|initialization|init_|bos|eos|pad|dropout|generation"
     r"|label|loss|aux_loss|router_aux|router_z|output_router|image|video|audio|vision|mm_"
-    r"|quantization_config|original_max|attn_implementation|transformers).*"
+    r"|quantization_config|normalization|mup_|mla_scale|embeddings_scale|original_max|attn_implementation|transformers).*"
 )
 
 

@@ -293,6 +293,14 @@ def _qk_norm(f: Fields, kind: str) -> bool:
     return any(found) if found else kind in family.QK_NORM
 
 
+_SPARSE_WORDS = (
+    ("block_size", "sparse_block_size", "moba_chunk_size"),
+    ("topk", "sparse_topk_blocks", "moba_topk", "top_k"),
+    ("window_size", "local_window", "sparse_local_block"),
+)
+"""Spellings of block, blocks chosen, and near tokens of block-sparse attention."""
+
+
 def _window(f: Fields, mix: str) -> tuple[int, bool]:
     """Return tokens seen (0 sees all) and whether a sparse rule chooses them."""
     chunk = f.integer("attention_chunk_size", 0, 0, 10**9)
@@ -313,9 +321,10 @@ def _window(f: Fields, mix: str) -> tuple[int, bool]:
         table = f.table(name)
         if table:
             s = Fields(table, f"{f.where}: {name}")
-            block = s.integer("block_size", s.integer("sparse_block_size", 0, 0, 10**6), 0, 10**6)
-            top = s.integer("topk", s.integer("sparse_topk_blocks", 0, 0, 10**6), 0, 10**6)
-            near = s.integer("window_size", 0, 0, 10**9)
+            block, top, near = (
+                next((s.number(n, s.raw[n], 0, 10**9) for n in names if s.raw.get(n)), 0)
+                for names in _SPARSE_WORDS
+            )
             f.note(f"{name}: costed as a window of topk x block_size + window_size tokens; "
                    "choosing the blocks is not costed")  # fmt: skip
             if block * top + near:
@@ -335,7 +344,8 @@ def _compressed(f: Fields, mix: str) -> Raw:
     chooses = mix in ("csa", "sparse") or (mix == "full" and heads > 0)
     long_names = {"csa": "compressed_sparse_attention", "hca": "heavily_compressed_attention"}
     return {
-        "q_lora": f.integer("q_lora_rank", 0), "o_lora": f.integer("o_lora_rank", 0),
+        "q_lora": f.integer("q_lora_rank", 0) or f.integer("share_q_dim", 0),
+        "o_lora": f.integer("o_lora_rank", 0),
         "o_groups": f.integer("o_groups", 0, 0, 10**5),
         "compress": rates[long_names[mix]] if mix in long_names else 0,
         "index_heads": heads if chooses else 0, "index_dim": dim if chooses else 0,

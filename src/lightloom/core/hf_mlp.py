@@ -7,6 +7,7 @@ from typing import Any
 from . import hf_family as family
 from .errors import InputError
 from .hf_fields import NAMES, Fields
+from .hf_special import ratio, rounded
 from .model import Mlp
 
 NONE = Mlp(hidden=0, gated=False)
@@ -111,19 +112,22 @@ def inner_width(f: Fields, kind: str, layer: int, hidden: int) -> int:
             if layer >= len(value):
                 raise InputError(f"{f.where}: {name} has {len(value)} entries, layer {layer} none")
             return f.number(f"{name}[{layer}]", value[layer], 1, 10**7)
-    ratio = f.get("expansion_ratio", f.get("ffn_expansion_ratio"))
-    if ratio is not None:
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 1000:
-            raise f.bad("expansion_ratio", ratio, "a factor")
-        return f.integer("inner", int(ratio * hidden), 1)
-    default = 4 * hidden if kind in family.PLAIN_MLP else None
+    factor = f.get("expansion_ratio", f.get("ffn_expansion_ratio"))
+    if factor is not None:
+        return f.integer("inner", int(ratio(f, "expansion_ratio", factor) * hidden), 1)
+    factors = f.get("ffn_multipliers")
+    if isinstance(factors, list) and layer < len(factors):
+        unit = f.integer("ffn_dim_divisor", 256, 1, 10**5)
+        return rounded(ratio(f, "ffn_multipliers", factors[layer]) * hidden, unit)
+    written = f.raw.get("block_configs") is not None
+    default = 4 * hidden if kind in family.PLAIN_MLP or written else None
     width = f.integer("inner", default, 1)
-    if kind == "qwen":
-        return width // 2
+    if kind in ("qwen", "recurrent_gemma"):
+        return max(1, width // 2)
     if f.flag("block_auto_adjust_ff_dim"):
         unit = f.integer("block_multiple_of", 256, 1, 10**5)
         f.use(("block_ffn_dim_multiplier", "block_use_swiglu"))
-        return -(-int(2 * width / 3) // unit) * unit
+        return rounded(2 * width / 3, unit)
     return width
 
 

@@ -138,7 +138,8 @@ def attention_parameters(a: Attention, hidden: int, *, out_bias: bool = False) -
         count += hidden * (a.kv_lora + a.rope_dim) + a.kv_lora
         count += a.kv_lora * a.heads * (nope + a.v_head_dim)
     elif a.q_lora:
-        count += a.q_lora * (hidden + a.heads * a.head_dim) + hidden * a.kv_heads * a.head_dim
+        keys = a.kv_heads * (a.head_dim + (0 if a.o_groups else a.v_head_dim))
+        count += a.q_lora * (hidden + a.heads * a.head_dim) + hidden * keys
         count += 2 * hidden * a.head_dim * (2 if a.index_heads else 1) if a.compress else 0
     else:
         keys = a.kv_heads * (a.head_dim + a.v_head_dim)
