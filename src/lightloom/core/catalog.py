@@ -124,10 +124,10 @@ def _read(name: str, kind: Literal["chips", "clusters"]) -> tuple[Raw, str]:
         return _toml(read_bytes(name, what), f"{what} {name}"), f"{what} {name}"
     base, _, changes = name.partition(":")
     path = CATALOG / kind / f"{base}.toml"
-    if not base or base != Path(base).name or not path.is_file():
-        known = names(kind)
+    known = names(kind)
+    if base not in known:
         raise InputError(
-            f"no {what} {base!r}{nearest(base, known)}",
+            f"no {what} {base[:80]!r}{nearest(base[:80], known)}",
             out=f"known: {', '.join(known)}; or give a TOML file",
         )
     raw, where = _toml(read_bytes(path, what), f"{what} {base}"), f"{what} {name}"

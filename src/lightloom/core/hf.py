@@ -59,10 +59,10 @@ def _short(text: str) -> str:
 @functools.lru_cache(maxsize=128)
 def _named(name: str) -> Model:
     path = CATALOG / "models" / f"{name}.json"
-    if not re.fullmatch(r"[a-z0-9.\-]+", name) or not path.is_file():
+    if not re.fullmatch(r"[a-z0-9.\-]{1,100}", name) or not path.is_file():
         known = sorted(p.stem for p in (CATALOG / "models").glob("*.json"))
         raise InputError(
-            f"no model {name[:80]!r}{nearest(name, known)}",
+            f"no model {name[:80]!r}{nearest(name[:80], known)}",
             out="give a config.json, a size such as 70B, or a name (lightloom catalog models)",
         )
     where = f"model {name}"
