@@ -59,6 +59,8 @@ class RankProfile:
     """(number, start, end) of the training steps, nanoseconds from the timeline's origin."""
     world_size: int = 0
     device: str = ""
+    base_ns: int = 0
+    """What the trace's own clock counts from (Kineto's baseTimeNanoseconds)."""
     named: bool = True
     """The rank number is written in the profile or its name (not just counted)."""
     job: str = ""

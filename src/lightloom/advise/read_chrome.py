@@ -77,10 +77,9 @@ def _profile(path: Path, trace: Trace, c: _Collector, source: str) -> RankProfil
     named = re.search(_RANK_IN_NAME, path.name) or re.search(_RANK_IN_NAME, path.parent.name)
     rank = info.get("rank", int(named.group(1)) if named else None)
     base = trace.head.get("baseTimeNanoseconds", 0)
+    base = base if isinstance(base, int) and abs(base) < _FURTHEST else 0
     number = rank if isinstance(rank, int) and 0 <= rank < 2**31 else 0
-    timeline, steps = c.rows.timeline(
-        number, source, base if isinstance(base, int) and abs(base) < _FURTHEST else 0, c.steps
-    )
+    timeline, steps = c.rows.timeline(number, source, base, c.steps)
     world = info.get("world_size", 0)
     world = world if isinstance(world, int) and 0 < world < 2**31 else 0
     notes = [f"{path.name}: {text} ({n})" for text, n in (trace.notes + c.notes).items()]
@@ -93,6 +92,7 @@ def _profile(path: Path, trace: Trace, c: _Collector, source: str) -> RankProfil
         steps=steps,
         world_size=world,
         device=_device(trace.head),
+        base_ns=base,
         named=isinstance(rank, int),
         job=f"{world}/{len(groups) if isinstance(groups, list) else 0}" if world else "",
         notes=tuple(notes),

@@ -84,22 +84,28 @@ class Graph:
 
 
 def parse_change(text: str) -> Change:
-    """Return the change named ``bandwidth=2x|inf``, ``skew=0``, ``overlap=1`` or ``host=0``."""
-    if match := re.fullmatch(r"bandwidth=(inf|\d+(?:\.\d+)?|\.\d+)x?", text):
-        factor = float(match.group(1))
-        if factor > 0:
-            return Change(text=text, bandwidth=factor)
-    known = {
-        "skew=0": Change("skew=0", no_skew=True),
-        "host=0": Change("host=0", no_host=True),
-        "overlap=1": Change("overlap=1", overlap=True),
-    }
-    if text in known:
-        return known[text]
-    raise InputError(
-        f"--what-if {text!r} is not known",
-        out="bandwidth=2x (any factor, or inf), skew=0, overlap=1, host=0; several with a comma",
-    )
+    """Return the change named ``bandwidth=2x|inf``, ``skew=0``, ``overlap=1`` or ``host=0``.
+
+    Several at once are joined with ``+``: ``bandwidth=2x+skew=0``.
+    """
+    change = Change(text=text)
+    for part in text.split("+"):
+        match = re.fullmatch(r"bandwidth=(inf|\d+(?:\.\d+)?|\.\d+)x?", part)
+        if match and float(match.group(1)) > 0:
+            change = replace(change, bandwidth=float(match.group(1)))
+        elif part == "skew=0":
+            change = replace(change, no_skew=True)
+        elif part == "host=0":
+            change = replace(change, no_host=True)
+        elif part == "overlap=1":
+            change = replace(change, overlap=True)
+        else:
+            raise InputError(
+                f"--what-if {part!r} is not known",
+                out="bandwidth=2x (any factor, or inf), skew=0, overlap=1, host=0; a comma "
+                "between answers, a + between changes that happen together",
+            )
+    return change
 
 
 def latencies(blocks: list[Block]) -> list[F64]:

@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, short help) - kept in the order of a user's day
     "emit": ("emit:emit", "write launch files for a plan; check files you have"),
     "estimate": ("estimate:estimate", "price one configuration, every term shown"),
+    "advise": ("advise:advise", "read profiles: waiting or transfer, what to do first"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
 }
 """Verb -> where it lives and one line of help; modules load only when called."""

@@ -114,9 +114,9 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     change: str
     """``bandwidth=2x``, ``skew=0``, ``overlap=1``, ``host=0``."""
-    step_s: float
-    saved: float
-    """Share of the step that is saved (negative: slower)."""
+    step_s: float | None
+    saved: float | None
+    """Share of the step that is saved (negative: slower); None where only bounds are known."""
     low: float
     """Least share saved that the evidence allows."""
     high: float
@@ -152,6 +152,23 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     next: str = ""
 
 
+class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who stopped first, read from the logs of a job that hung or died."""
+
+    files: tuple[str, ...]
+    ranks: tuple[int, ...]
+    """Ranks that the logs name."""
+    first: tuple[int, ...]
+    """Ranks that stopped first; empty when the logs cannot tell."""
+    confidence: float
+    why: str
+    operation: str = ""
+    """The collective that never finished: ``ALLREDUCE #1580``."""
+    events: tuple[str, ...] = ()
+    """The decisive lines in order, cut to 160 characters."""
+    causes: tuple[Cause, ...] = ()
+
+
 class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that one set of profiles says."""
 
@@ -177,6 +194,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     what_ifs: tuple[WhatIf, ...] = ()
     verdict: Verdict
     causes: tuple[Cause, ...] = ()
+    stop: Stop | None = None
     notes: tuple[str, ...] = ()
 
     def share(self, field: str) -> float:
@@ -219,3 +237,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rows: tuple[OperatorRow, ...]
     text: str
     notes: tuple[str, ...] = ()
+
+
+def percent(value: float | None) -> str:
+    """Return a share with one decimal: ``1.5 %``."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def saving(what: WhatIf | None) -> str:
+    """Return what a what-if saves, as a range where that is all that is known."""
+    if what is None:
+        return "-"
+    if what.saved is None:
+        return f"{100 * what.low:.0f} .. {percent(what.high)}"
+    return percent(what.saved)
