@@ -16,7 +16,7 @@ from lightloom.step.contend import Policy
 from lightloom.step.graph import build, longest
 from lightloom.step.play import Record, play
 from lightloom.step.program import Program, compile_step
-from lightloom.step.result import bandwidth_of, memory_of, parts_of, shown_ranks, timeline_of
+from lightloom.step.result import bandwidth_of, memory_of, parts_of, shown_cards, timeline_of
 from lightloom.step.schedules import NAMES, Times, make, seconds_of
 from lightloom.step.units import Units, fold, groups_of
 from lightloom.step.work import SELF, Piece, StageWork, StepWork, Transfer, alone, pair
@@ -272,7 +272,7 @@ def test_same_input_same_events() -> None:
 def test_timeline_names_groups_and_matches() -> None:
     strategy = Strategy(pp=4, dp=4, tp=2, ep=4, global_batch=4, seq=1)
     record, units, *_ = run("1f1b", 4, 8, strategy=strategy)
-    ranks = shown_ranks(units)
+    ranks = shown_cards(units)
     assert ranks == (0, 8, 16, 24)
     timeline = timeline_of(record, units, groups_of(strategy), (0, 1, 8))
     assert timeline.ranks == (0, 1, 8)

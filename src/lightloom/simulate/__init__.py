@@ -1,1 +1,1 @@
-"""Scenarios on step and flow."""
+"""One step, played: schedules, overlap, priorities, jitter, faults, on a timeline."""

@@ -180,6 +180,8 @@ class Player:
                 parts[key] = parts.get(key, 0.0) + travel
             parts["bubble"] = parts.get("bubble", 0.0) + idle - travel
         unit.piece = -1
+        for transfer, waiter in unit.steps[unit.at].during:
+            self.launch(unit, transfer, (unit.index, waiter), unit.index)
         self.next_piece(unit)
 
     def next_piece(self, unit: Unit) -> None:

@@ -30,8 +30,10 @@ class Step:
     """Messages and transfers to wait for."""
     sends: list[tuple[int, int, Transfer]] = field(default_factory=list)
     """(rank, step there, message) sent when the step ends."""
+    during: list[tuple[Transfer, int]] = field(default_factory=list)
+    """(transfer, own step that waits for it) started when the step starts."""
     after: list[tuple[Transfer, int]] = field(default_factory=list)
-    """(transfer, own step that waits for it) started when the step ends."""
+    """The same, started when the step ends."""
 
 
 @dataclass(slots=True)
@@ -118,8 +120,7 @@ def _close(program: Program, rank: int) -> None:
         gradients = work.stages[stage].gradients
         if work.overlap_grad:
             finished = max(i for i, step in enumerate(row) if _writes(step, stage))
-            row[finished].after += [(t, last) for t in gradients]
-            closing.needs += len(gradients)
+            closing.needs += _in_buckets(row[finished], gradients, work.stages[stage].layers, last)
         else:
             tail += [Piece(t.name, 0.0, (t,)) for t in gradients]
     if work.norm is not None:
@@ -130,12 +131,26 @@ def _close(program: Program, rank: int) -> None:
         parameters = work.stages[stage].parameters
         if work.overlap_param:
             user = min(i for i, step in enumerate(row) if stage in step.stages)
-            program.first[rank] += [(t, user) for t in parameters]
+            buckets = work.stages[stage].layers
+            program.first[rank] += [(t.times(1.0 / buckets), user) for t in parameters]
             row[user].needs += len(parameters)
+            if buckets > 1:
+                program.first[rank] += [
+                    (t.times(1.0 - 1.0 / buckets), user + 1) for t in parameters
+                ]
+                row[user + 1].needs += len(parameters)
         else:
             tail += [Piece(t.name, 0.0, (t,)) for t in parameters]
     closing.pieces = tuple(tail)
     row.append(closing)
+
+
+def _in_buckets(step: Step, transfers: tuple[Transfer, ...], buckets: int, waiter: int) -> int:
+    """Start all buckets but the last under `step`, the last after it; return what to wait for."""
+    if buckets > 1:
+        step.during += [(t.times(1.0 - 1.0 / buckets), waiter) for t in transfers]
+    step.after += [(t.times(1.0 / buckets), waiter) for t in transfers]
+    return len(transfers) * (2 if buckets > 1 else 1)
 
 
 def _writes(step: Step, stage: int) -> bool:

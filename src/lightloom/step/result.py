@@ -21,10 +21,8 @@ NAMED_GROUP = 64
 """Groups up to this many ranks are written out in a timeline; larger ones by their ends."""
 
 
-def shown_ranks(units: Units, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Return the ranks to show: those wanted, else the first card of every unit."""
-    if wanted:
-        return wanted
+def shown_cards(units: Units) -> tuple[int, ...]:
+    """Return the first card of every unit: one of each class of equal cards."""
     return tuple(int(rank) for rank in np.sort(np.unique(units.unit_C, return_index=True)[1]))
 
 
@@ -36,17 +34,24 @@ class _Names:
         return self.index.setdefault(text, len(self.index))
 
 
-def _group_name(axis: str, group_C: Ints, rank: int) -> str:
-    ranks = np.flatnonzero(group_C == group_C[rank])
+def _group_name(axis: str, group_C: Ints, card: int, rank_C: Ints) -> str:
+    ranks = np.sort(rank_C[group_C == group_C[card]])
     if len(ranks) <= NAMED_GROUP:
         return f"{axis}:{','.join(map(str, ranks.tolist()))}"
     return f"{axis}:{ranks[0]}..{ranks[-1]}/{len(ranks)}"
 
 
 def timeline_of(
-    record: Record, units: Units, groups: dict[str, Ints], ranks: tuple[int, ...], step: int = 0
+    record: Record,
+    units: Units,
+    groups: dict[str, Ints],
+    cards: tuple[int, ...],
+    rank_C: Ints | None = None,
 ) -> Timeline:
-    """Return the spans of `ranks` in nanoseconds; equal cards share what their unit did."""
+    """Return the spans of `cards` in nanoseconds; equal cards share what their unit did.
+
+    `rank_C` is the rank number of every card, where it differs from the card's place.
+    """
     names, lanes, tables = _Names(), _Names(), _Names()
     by_unit: dict[int, list[tuple[float, float, int, int, int, int, str, int]]] = {}
     for unit, lane, start, end, name, size, axis, flow in record.spans:
@@ -56,15 +61,17 @@ def timeline_of(
             (start, end, lanes.of(lane), kind, names.of(title), int(size), axis, flow)
         )
     rows: list[tuple[int, ...]] = []
-    for rank in ranks:
-        named = {axis: tables.of(_group_name(axis, g, rank)) for axis, g in groups.items()}
+    rank_C = np.arange(len(units.unit_C)) if rank_C is None else rank_C
+    for card in cards:
+        rank = int(rank_C[card])
+        named = {axis: tables.of(_group_name(axis, g, card, rank_C)) for axis, g in groups.items()}
         for start, end, lane_i, kind, name_i, size_i, axis, flow in by_unit.get(
-            int(units.unit_C[rank]), []
+            int(units.unit_C[card]), []
         ):
             group = named.get(axis, -1) if flow >= 0 and axis != SELF else -1
-            match = flow * 2**32 + int(groups[axis][rank]) if group >= 0 else -1
+            match = flow * 2**32 + int(groups[axis][card]) if group >= 0 else -1
             rows.append((round(start * 1e9), round(end * 1e9), rank, lane_i, kind, name_i, size_i,
-                         group, match, step))  # fmt: skip
+                         group, match, 0))  # fmt: skip
     table = np.array(rows, np.int64).reshape(-1, 10)
     table = table[np.lexsort((table[:, 3], table[:, 2], table[:, 0]))]
     i32 = [table[:, k].astype(np.int32) for k in range(10)]

@@ -87,6 +87,9 @@ class StageWork:
     parameters: tuple[Transfer, ...] = ()
     """Gathering of updated parameters, once a step."""
     optimizer_s: float = 0.0
+    layers: int = 1
+    """Buckets in which gradients and parameters travel: all but one hide under the stage's own
+    work."""
 
 
 @dataclass(frozen=True, slots=True)
