@@ -115,7 +115,7 @@ def layer_tables(job: Job, c: Columns, cal: Calibration) -> tuple[LayerTable, I6
         names = (*names, "recompute_layers", "pp")
     first, inverse = unique_rows(*(getattr(c, n) for n in names), c.precision)
     rows = c.take(first)
-    present = np.unique(rows.precision)
+    present = np.flatnonzero(np.bincount(rows.precision))
     if len(present) == 1:
         p = parse_precision(c.precisions[int(present[0])])
         return layer_table(job, rows, p, cal), inverse
