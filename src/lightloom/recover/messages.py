@@ -117,6 +117,10 @@ class AgentDead(msgspec.Struct, frozen=True):
     agent: int
 
 
+class Leave(msgspec.Struct, frozen=True):
+    """The job is done: nothing changes any more."""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A snapshot verified; -1 when the newest one turned out bad and none is left."""
 
@@ -125,8 +129,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Received | Tick | RankReady | RankGone | RankVoted | RankHolds | AgentDead | Snapshot
-)  # fmt: skip
+    Received | Tick | RankReady | RankGone | RankVoted | RankHolds | AgentDead | Snapshot | Leave
+)
 
 
 class Send(msgspec.Struct, frozen=True):

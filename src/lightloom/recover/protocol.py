@@ -27,6 +27,7 @@ from .messages import (
     Fence,
     Go,
     Install,
+    Leave,
     Message,
     Prepare,
     Promise,
@@ -364,12 +365,12 @@ def _accept(state: State, event: Received) -> Out:
 
 def _accepted(state: State, event: Received) -> Out:
     said: Any = event.message
-    if said.ballot != state.ballot or state.draft is None:
+    if state.draft is None or said.ballot != state.ballot:
         return state, []
     state = _set(state, accepts=state.accepts | {event.sender})
     if not may_speak(state.epoch, state.accepts, state.dead, state.rules.same_host):
         return state, []
-    draft: Epoch = state.draft
+    draft = state.draft
     others = (set(state.epoch.agents) | set(draft.agents)) - {state.me} - state.dead
     actions: list[Action] = [Send(a, Decided(draft)) for a in sorted(others)]
     state, more = _install(state, draft)
@@ -489,6 +490,10 @@ def _snapshot(state: State, event: Snapshot) -> Out:
     return _set(state, snapshot=(event.step, event.cursor)), []
 
 
+def _leave(state: State, event: Leave) -> Out:
+    return _changed(_set(state, leaving=True))
+
+
 _MESSAGES: dict[type, Callable[[State, Received], Out]] = {
     Beat: _beat, Prepare: _prepare, Promise: _promise, Refuse: _refuse, Accept: _accept,
     Accepted: _accepted, Decided: _decided,
@@ -496,4 +501,5 @@ _MESSAGES: dict[type, Callable[[State, Received], Out]] = {
 _HANDLERS: dict[type, Callable[[State, Any], Out]] = {
     Received: _receive, Tick: _tick, RankReady: _rank_ready, RankGone: _rank_gone,
     RankVoted: _rank_voted, RankHolds: _rank_holds, AgentDead: _agent_dead, Snapshot: _snapshot,
+    Leave: _leave,
 }  # fmt: skip

@@ -1,0 +1,557 @@
+"""The agent: owns its ranks, keeps the record, speaks for them; ``-m lightloom.run.agent``.
+
+A driver of recover.protocol: sockets, pidfds and the clock become events, its actions become
+frames, messages to ranks, lines of the record. No agent is special; any one may die.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lightloom.core.event import parse_fault
+from lightloom.core.files import write_json
+from lightloom.recover import messages as m
+from lightloom.recover import protocol
+from lightloom.recover.record import Epoch, Rules
+from lightloom.recover.suspect import verdict
+
+from . import board as b
+from . import nest as nests
+from . import nursery, system, talk, wire
+from .log import Log
+from .snapshot import newest, position
+from .spec import Door, Spec, load
+from .spec import doors as all_doors
+
+TICK_S = 0.05
+RESPAWN_S = 0.7
+"""Pause before a lost rank is replaced, so that it does not slow the survivors' first step."""
+
+
+def launch(folder: Path, agent: int, count: int, joins: bool = False) -> subprocess.Popen[bytes]:
+    """Start an agent that will own `count` ranks, in a session of its own."""
+    log = open(folder / f"agent-{agent}.log", "ab")  # noqa: SIM115
+    command = [sys.executable, "-m", "lightloom.run.agent", str(folder), str(agent), str(count)]
+    process = subprocess.Popen(
+        command + (["join"] if joins else []), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        start_new_session=True,
+    )  # fmt: skip
+    log.close()
+    return process
+
+
+class Agent:
+    """The loop of one agent."""
+
+    def __init__(self, folder: Path, me: int, count: int, joins: bool) -> None:
+        self.folder, self.me, self.spec, self.count = folder, me, load(folder), count
+        self.log = Log(folder, me)
+        self.token = (folder / "token").read_bytes()
+        self.select = selectors.DefaultSelector()
+        self.peers: dict[int, wire.Peer] = {}
+        self.fresh: list[wire.Peer] = []
+        self.pidfds: dict[int, int] = {}
+        self.elsewhere: dict[int, tuple[int, int, float, int]] = {}
+        self.named: list[int] = []
+        self.pending: list[tuple[float, Callable[[], None]]] = []
+        self.stop_at: int | None = None
+        self.signalled = self.over = False
+        self.code, self.first_go = 0, -1
+        self.births = 0
+        self.failures: list[tuple[int, int]] = []
+        self.state = self._start(joins)
+        self._listen()
+        self.nest = nests.Nest(folder, me, self.spec)
+        self.writer, self.writer_link = nests.start_writer(folder, me)
+        self._watch(self.nest.link, self._on_nursery)
+        self._watch(self.writer_link, self._on_writer)
+        self.log.event("agent", pid=os.getpid(), ranks=count)
+
+    def _start(self, joins: bool) -> protocol.State:
+        spec = self.spec
+        rules = Rules(
+            slots=spec.ranks, shards=spec.shards, micro_batches=spec.micro, least=spec.least,
+            wait=spec.wait, rescale=spec.rescale, silent=max(int(spec.silent_s / TICK_S), 4),
+        )  # fmt: skip
+        if joins:
+            others = tuple(d.agent for d in all_doors(self.folder) if d.alive)
+            return protocol.start(self.me, others, rules, number=-1)
+        step, cursor = position(Path(spec.resume)) if spec.resume else (0, 0)
+        return protocol.start(self.me, tuple(range(spec.agents)), rules, step, cursor)
+
+    # ---- plumbing ----------------------------------------------------------------------------
+
+    def _watch(self, thing: Any, act: Callable[[], None]) -> None:
+        self.select.register(thing, selectors.EVENT_READ, act)
+
+    def _unwatch(self, thing: Any) -> None:
+        try:
+            self.select.unregister(thing)
+        except (KeyError, ValueError):
+            return
+
+    def _listen(self) -> None:
+        self.door = socket.create_server((f"127.0.0.{1 + self.me % 250}", 0))
+        self.door.setblocking(False)
+        host, port = self.door.getsockname()
+        self._watch(self.door, self._on_knock)
+        door = Door(
+            agent=self.me, pid=os.getpid(), started=system.started(os.getpid()), host=host,
+            port=port,
+        )  # fmt: skip
+        write_json(self.folder / f"agent-{self.me}.json", door)
+
+    def _on_knock(self) -> None:
+        try:
+            sock, _ = self.door.accept()
+        except BlockingIOError:
+            return
+        self._adopt(sock)
+
+    def _adopt(self, sock: socket.socket) -> wire.Peer:
+        peer = wire.Peer(sock, self.me, self.token)
+        self.fresh.append(peer)
+        self._watch(sock, lambda: self._on_peer(peer))
+        return peer
+
+    def _on_peer(self, peer: wire.Peer) -> None:
+        frames = peer.read()
+        if peer.proved and peer in self.fresh:
+            self.fresh.remove(peer)
+            self.peers[peer.agent] = peer
+            self._see(peer.agent)
+        for frame in frames:
+            self._on_frame(peer.agent, frame)
+        if not peer.open:
+            self._unwatch(peer.sock)
+            peer.sock.close()
+            if self.peers.get(peer.agent) is peer:
+                del self.peers[peer.agent]
+            if peer in self.fresh:
+                self.fresh.remove(peer)
+
+    def _on_frame(self, sender: int, frame: Any) -> None:
+        if isinstance(frame, wire.Stop):
+            self._stop(frame.at)
+        elif isinstance(frame, wire.Waiting):
+            self.elsewhere[sender] = (
+                frame.number, frame.step, frame.seconds, system.now_ns()
+            )  # fmt: skip
+        else:
+            self.feed(m.Received(sender, frame))
+
+    def _see(self, agent: int) -> None:
+        """Watch the process of another agent: a pidfd is proof of its death."""
+        if agent in self.pidfds or agent == self.me:
+            return
+        door = next((d for d in all_doors(self.folder) if d.agent == agent), None)
+        if door is None:
+            return
+        fd = system.open_pid(door.pid) if door.alive else -1
+        if fd < 0 or not door.alive:
+            self.pidfds[agent] = -1
+            self.feed(m.AgentDead(agent))
+            return
+        self.pidfds[agent] = fd
+        self._watch(fd, lambda: self._on_agent_death(agent))
+
+    def _on_agent_death(self, agent: int) -> None:
+        self._unwatch(self.pidfds[agent])
+        if self.over or self.state.leaving:
+            return
+        self.log.event("agent-death", lost=agent, members=self._members_of(agent))
+        self.feed(m.AgentDead(agent))
+        count = self._members_of(agent) or 1
+        self.later(RESPAWN_S, lambda: self._replace_agent(agent, count))
+
+    def _members_of(self, agent: int) -> int:
+        return sum(x.agent == agent for x in self.state.epoch.members)
+
+    def _replace_agent(self, agent: int, count: int) -> None:
+        living = [d.agent for d in all_doors(self.folder) if d.alive]
+        known = max(d.agent for d in all_doors(self.folder))
+        if self.me != min(living) or not self.spec.respawn or self.state.leaving:
+            return
+        if self.stop_at is None and known < self.spec.agents + 8:
+            self.log.event("agent-replaced", lost=agent, by=known + 1)
+            launch(self.folder, known + 1, count, joins=True)
+
+    def _meet(self) -> None:
+        """Connect to agents with lower numbers; the higher number calls."""
+        for door in all_doors(self.folder):
+            if door.agent == self.me or door.agent in self.peers:
+                continue
+            self._see(door.agent)
+            calling = any(p.agent in (door.agent, -1) for p in self.fresh)
+            if door.agent > self.me or calling or self.pidfds.get(door.agent, -1) < 0:
+                continue
+            try:
+                sock = socket.create_connection((door.host, door.port), timeout=0.5)
+            except OSError as error:
+                self.log.event("peer-unreachable", peer=door.agent, why=str(error))
+                continue
+            self._adopt(sock)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Call `act` after a while."""
+        self.pending.append((time.monotonic() + delay_s, act))
+
+    # ---- protocol ----------------------------------------------------------------------------
+
+    def feed(self, event: m.Event) -> None:
+        """Give the protocol an event and do what it says."""
+        self.state, actions = protocol.step(self.state, event)
+        for action in actions:
+            self._act(action)
+
+    def _act(self, action: m.Action) -> None:
+        if isinstance(action, m.Send):
+            if action.to in self.peers:
+                self.peers[action.to].send(action.message)
+        elif isinstance(action, m.Go):
+            self._go(action)
+        elif isinstance(action, m.Append):
+            self.log.append({"commit": action.step, "epoch": action.number}, durable=False)
+        elif isinstance(action, m.Install):
+            self._install(action.epoch)
+        elif isinstance(action, m.Fence):
+            if self.pidfds.get(action.agent, -1) >= 0:
+                self.log.event("fence", lost=action.agent, why="no heartbeat")
+                system.kill(self.pidfds[action.agent])
+        elif isinstance(action, m.Excluded):
+            self._fail(f"agent {self.me} is not part of epoch {action.number}", code=0)
+
+    def _go(self, go: m.Go) -> None:
+        epoch = self.state.epoch
+        if go.step == epoch.base + 1 and go.number == epoch.number:
+            self.log.event("first-commit", epoch=go.number, step=go.step)
+        for rank in self.nest.members():
+            self.nest.tell(rank, talk.Commit(go.number, go.step))
+
+    def _install(self, epoch: Epoch) -> None:
+        self.log.append({"epoch": epoch.number, "base": epoch.base, "uids": epoch.uids}, True)
+        self.log.event(
+            "epoch", number=epoch.number, why=epoch.why, base=epoch.base, lost=epoch.lost,
+            members=[[x.slot, x.uid, x.agent] for x in epoch.members], joins=epoch.joins,
+        )  # fmt: skip
+        slots = {x.uid: x.slot for x in epoch.members}
+        for rank in self.nest.ranks.values():
+            rank.slot, rank.watch = slots.get(rank.uid, -1), None
+            if rank.ready and not rank.gone:
+                self.nest.tell(rank, talk.NewEpoch(epoch))
+        if epoch.number == 1:
+            self.later(0.2, self._spares)
+
+    def _spares(self) -> None:
+        """Start this agent's share of the warm spares, last agents first."""
+        for index in range(self.spec.spares):
+            if (self.spec.agents - 1 - index) % self.spec.agents == self.me:
+                self._spawn(self.spec.ranks + index)
+
+    # ---- ranks -------------------------------------------------------------------------------
+
+    def _spawn(self, index: int) -> None:
+        if self.over or self.state.leaving or self.stop_at is not None:
+            return
+        self.births += 1
+        env = {
+            "WORLD_SIZE": str(self.spec.ranks), "LOCAL_WORLD_SIZE": str(self.spec.ranks),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.spec_port()),
+            "LIGHTLOOM_RUN": str(self.folder), "LIGHTLOOM_AGENT": str(self.me),
+            "LIGHTLOOM_STOP": str(-1 if self.stop_at is None else self.stop_at),
+        }  # fmt: skip
+        rank = self.nest.spawn(index, env)
+        self._watch(rank.sock, lambda: self._on_rank(rank))
+
+    def spec_port(self) -> int:
+        """Return the rendezvous port written at launch, for scripts that call torch themselves."""
+        path = self.folder / "port"
+        return int(path.read_text()) if path.exists() else 29500
+
+    def _on_nursery(self) -> None:
+        try:
+            was = self.nest.open
+            news = self.nest.news()
+        except EOFError:
+            self._fail("the nursery died; see its log", code=6)
+            return
+        if self.nest.open and not was:
+            first = self._first_index()
+            for index in range(self.count):
+                self._spawn(first + index)
+        for said in news:
+            rank = self.nest.ranks.get(said.uid)
+            if rank is None:
+                continue
+            if isinstance(said, nursery.Born):
+                self.log.event("rank", uid=rank.uid, pid=rank.pid)
+                if rank.pidfd >= 0:
+                    self._watch(rank.pidfd, lambda r=rank: self._on_rank_death(r))
+                else:
+                    self._on_rank_death(rank)
+            elif rank.gone:
+                self._bury(rank)
+
+    def _first_index(self) -> int:
+        share = [self.spec.ranks * (i + 1) // self.spec.agents for i in range(self.spec.agents)]
+        return share[self.me - 1] if 0 < self.me < self.spec.agents else 0
+
+    def _on_rank(self, rank: nests.RankProc) -> None:
+        try:
+            said = talk.receive(rank.sock, at_agent=True)
+        except BlockingIOError:
+            return
+        if said is None:
+            self._unwatch(rank.sock)
+        else:
+            self._on_said(rank, said)
+
+    def _on_said(self, rank: nests.RankProc, said: Any) -> None:
+        if isinstance(said, talk.Voted):
+            self._voted(rank, said)
+        elif isinstance(said, talk.Ready):
+            rank.ready = True
+            self.log.event("ready", uid=rank.uid)
+            if self.state.epoch.number > 0:
+                self.nest.tell(rank, talk.NewEpoch(self.state.epoch))
+            self.feed(m.RankReady(rank.uid, said.info))
+        elif isinstance(said, talk.Holds):
+            self.feed(m.RankHolds(rank.uid, said.number))
+        elif isinstance(said, talk.Save):
+            body = msgspec.msgpack.encode((said.step, said.cursor, said.path, said.urgent))
+            self.writer_link.send(body)
+        elif isinstance(said, talk.Applied):
+            self.log.event("applied", uid=rank.uid, step=said.step, epoch=said.number)
+        elif isinstance(said, talk.Note):
+            self.log.event("note", uid=rank.uid, slot=rank.slot, code=said.kind, text=said.text,
+                           numbers=said.numbers)  # fmt: skip
+            if said.fatal:
+                self._fail(said.text, code=6, everywhere=True)
+        elif isinstance(said, talk.BadSnapshot):
+            self.log.event("bad-snapshot", step=said.step, why=said.why)
+            self.feed(m.Snapshot(*newest(self.folder / "snapshots", before=said.step)))
+        elif isinstance(said, talk.End):
+            rank.ended = True
+            self._ended(rank, said.step)
+
+    def _voted(self, rank: nests.RankProc, said: talk.Voted) -> None:
+        self.feed(m.RankVoted(rank.uid, said.number, said.step))
+        if len(said.marks) >= 3 and said.samples[1]:
+            rank.own_s.append((said.marks[1] - said.marks[0]) / 1e9 / said.samples[1])
+        self.log.step(
+            step=said.step, epoch=said.number, uid=rank.uid, slot=rank.slot, loss=said.loss,
+            marks=said.marks,
+        )  # fmt: skip
+
+    def _ended(self, rank: nests.RankProc, step: int) -> None:
+        """The owner of the final snapshot has ended: nothing is left to lose."""
+        members = self.state.epoch.members
+        if members and rank.uid == members[0].uid and not self.state.leaving:
+            self.log.event("end", step=step, stopped=self.stop_at is not None)
+            self.feed(m.Leave())
+
+    def _on_rank_death(self, rank: nests.RankProc) -> None:
+        if rank.gone:
+            return
+        rank.gone = True
+        if rank.pidfd >= 0:
+            self._unwatch(rank.pidfd)
+        self._unwatch(rank.sock)
+        self.feed(m.RankGone(rank.uid))
+        if rank.code is not None or self.over:
+            self._bury(rank)
+
+    def _bury(self, rank: nests.RankProc) -> None:
+        """Write down how a rank ended, and replace it."""
+        quiet = self.state.leaving or self.over or (rank.code == 0 and not rank.ready)
+        self.log.event(
+            "ended" if quiet else "death", uid=rank.uid, slot=rank.slot, code=rank.code,
+            how=rank.named, killed_ns=rank.board.get(b.KILLED), ready=rank.ready,
+            step=rank.board.get(b.STEP),
+        )  # fmt: skip
+        self.nest.forget(rank)
+        if quiet:
+            self._maybe_over()
+            return
+        if not rank.ready and self.state.epoch.number <= 0:
+            self._fail(self._why(rank), code=6, everywhere=True)
+            return
+        if rank.code is not None and rank.code > 0:
+            self.failures.append((rank.board_step, rank.slot))
+        if len(self.failures) >= 3:
+            self._fail(self._why(rank), code=6, everywhere=True)
+        elif self.spec.respawn and not (rank.named and self._exclude(rank)):
+            self.later(RESPAWN_S, lambda: self._spawn(max(rank.slot, 0)))
+
+    def _exclude(self, rank: nests.RankProc) -> bool:
+        out = verdict(self.named, rank.slot) == "exclude"
+        self.named.append(rank.slot)
+        if out:
+            self.log.event("excluded", slot=rank.slot, why="named twice by the hang finder")
+        return out
+
+    def _why(self, rank: nests.RankProc) -> str:
+        path = self.folder / f"rank-{rank.uid}.log"
+        tail = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
+        how = f"signal {-rank.code}" if rank.code and rank.code < 0 else f"exit code {rank.code}"
+        return f"the script failed ({how}):\n" + "\n".join(tail)
+
+    # ---- snapshots ---------------------------------------------------------------------------
+
+    def _on_writer(self) -> None:
+        data = self.writer_link.recv(1 << 16)
+        if not data:
+            self._unwatch(self.writer_link)
+            if not self.over:
+                self.log.event("writer-death")
+                self.writer.wait()
+                self.writer, self.writer_link = nests.start_writer(self.folder, self.me)
+                self._watch(self.writer_link, self._on_writer)
+                for rank in self.nest.members():
+                    self.nest.tell(rank, talk.Saved(-1, "the snapshot writer died; started again"))
+            return
+        step, cursor, why, seconds, size = msgspec.msgpack.decode(data)
+        self.log.event("snapshot", step=step, why=why, seconds=seconds, bytes=size)
+        if not why:
+            self.feed(m.Snapshot(step, cursor))
+        for rank in self.nest.members():
+            self.nest.tell(rank, talk.Saved(step, why))
+
+    # ---- stop and time -----------------------------------------------------------------------
+
+    def _stop(self, at: int) -> None:
+        if self.stop_at is not None:
+            return
+        self.stop_at = at
+        self.log.event("stop", after=at)
+        for peer in self.peers.values():
+            peer.send(wire.Stop(at))
+        if at < 0:
+            self._fail("stopped before the first step", code=0)
+            return
+        for rank in self.nest.ranks.values():
+            self.nest.tell(rank, talk.Halt(at))
+
+    def _ask_stop(self) -> None:
+        """The operator asked: the lowest agent with members names the last step."""
+        epoch = self.state.epoch
+        if self.stop_at is not None:
+            return
+        owners = [x.agent for x in epoch.members if x.agent not in self.state.dead]
+        if not owners:
+            self._stop(-1)
+        elif min(owners) == self.me:
+            self._stop(self.state.durable + 1)
+
+    def _fail(self, why: str, code: int, everywhere: bool = False) -> None:
+        if self.over:
+            return
+        self.over, self.code = True, code
+        self.log.event("failed" if code else "left", why=why, code=code)
+        if everywhere:
+            for peer in self.peers.values():
+                peer.send(wire.Stop(-1))
+
+    def _maybe_over(self) -> None:
+        """Everything owned has ended in peace."""
+        if self.nest.ranks or not self.births or not self.nest.open:
+            return
+        if self.state.leaving or self.state.epoch.number <= 0:
+            self.over = True
+            self.log.event("over")
+
+    def _tick(self) -> None:
+        self._meet()
+        self.feed(m.Tick())
+        due = [act for at, act in self.pending if at <= time.monotonic()]
+        self.pending = [(at, act) for at, act in self.pending if at > time.monotonic()]
+        for act in due:
+            act()
+        if self.state.leaving:
+            for rank in self.nest.ranks.values():
+                self.nest.tell(rank, talk.Finish())
+            self._maybe_over()
+        elif self.stop_at is None:
+            self._look()
+
+    def _look(self) -> None:
+        """Find hung ranks: name them, take their stacks, and end them."""
+        now = system.now_ns()
+        epoch = self.state.epoch
+        wait_s = self.nest.wait_s(now)
+        if 0.1 < wait_s < 1e8:
+            frame = wire.Waiting(epoch.number, self.state.durable + 1, wait_s)
+            for peer in self.peers.values():
+                peer.send(frame)
+        elsewhere = 1e9
+        for agent in {x.agent for x in epoch.members} - {self.me}:
+            number, _, seconds, at = self.elsewhere.get(agent, (-1, 0, 0.0, 0))
+            age = (now - at) / 1e9
+            fresh = number == epoch.number and age < 0.3
+            elsewhere = min(elsewhere, seconds + age if fresh else 0.0)
+        for rank, how in self.nest.suspects(now, elsewhere):
+            rank.named = how
+            self.nest.dump(rank)
+            self.later(0.06, lambda r=rank, h=how: self._end_hang(r, h))
+
+    def _end_hang(self, rank: nests.RankProc, how: str) -> None:
+        if rank.gone:
+            return
+        self.log.event(
+            "hang", uid=rank.uid, slot=rank.slot, how=how, step=rank.board.get(b.STEP),
+            phase=b.PHASES[rank.phase], kernel=system.blocked_in(rank.pid),
+            stack=self.nest.stack(rank), since_ns=rank.board.get(b.AT),
+            killed_ns=rank.board.get(b.KILLED),
+        )  # fmt: skip
+        self.nest.kill(rank)
+
+    def run(self) -> int:
+        """Serve until everything owned has ended; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "signalled", True))
+        wake_r, wake_w = os.pipe()
+        os.set_blocking(wake_w, False)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        self._watch(wake_r, lambda: os.read(wake_r, 64))
+        next_tick = time.monotonic()
+        while not self.over:
+            for key, _ in self.select.select(max(next_tick - time.monotonic(), 0.0)):
+                key.data()
+            if time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + TICK_S
+                self._tick()
+            if self.signalled:
+                self._ask_stop()
+            for peer in self.peers.values():
+                peer.flush()
+        self._close()
+        return self.code
+
+    def _close(self) -> None:
+        for peer in self.peers.values():
+            peer.flush()
+        self.nest.close()
+        self.writer_link.close()
+        self.writer.wait()
+        self.log.close()
+
+
+def main(args: list[str]) -> int:
+    """Run agent ARGS[1] of the run in folder ARGS[0] with ARGS[2] ranks."""
+    folder, me, count = Path(args[0]), int(args[1]), int(args[2])
+    return Agent(folder, me, count, len(args) > 3).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,409 @@
+"""What a training script sees: ``with ll.session() as s`` (see docs/run.md).
+
+``s.steps(loader)`` yields micro-batches; the loop body runs once for each. ``reduce_gradients``
+ends a micro-batch: on the last one of the step it sums over all ranks, votes, and returns True once
+the commit is durable; only then do tracked optimisers and schedulers really step. A lost rank's
+micro-batches simply come out of ``steps`` on a survivor, in the same step.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightloom.core.errors import InputError, RunError
+from lightloom.recover.record import SNAPSHOT, Epoch
+
+from . import board as b
+from . import checks, data, exchange, faults, handover, saver, snapshot, system, talk
+from . import state as st
+from .arena import Arena
+from .link import Link
+from .spec import Spec, load
+
+
+
+
+class Session:
+    """One rank of a job that survives the loss of others."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get("LIGHTLOOM_RUN")
+        self.folder = Path(folder) if folder else None
+        self.spec: Spec = load(self.folder) if self.folder else Spec(name="alone", script="", ranks=1)
+        self.link: Link | None = Link() if self.folder else None
+        self.tracked = st.Tracked()
+        self.parameters: list[torch.nn.Parameter] = []
+        self.seeded = False
+        self.applied = 0
+        self.done: set[int] = set()
+        self.current = -1
+        self.shadow = self.committed = self.skip = self.finished = False
+        self.stop_at = int(os.environ.get("LIGHTLOOM_STOP", "-1"))
+        self.total = 0
+        self.loss: float | None = None
+        self.norm = 0.0
+        self.exchange: exchange.Exchange | None = None
+        self.saver: saver.Saver | None = None
+        self.watch = checks.LossWatch()
+        self.applied_in = -1
+        self.first_life = os.environ.get("LIGHTLOOM_LIFE", "1") == "1"
+        self._real: list[tuple[Any, Any]] = []
+        self._losses: list[tuple[int, float]] = []
+        if self.link is not None and self.folder is not None:
+            self._arm(self.folder)
+
+    def _arm(self, folder: Path) -> None:
+        """Let the agent ask for stacks, and prepare the drill's faults."""
+        assert self.link is not None
+        stack = open(folder / f"rank-{self.link.uid}.stack", "w")  # noqa: SIM115
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+        self.injector = faults.Injector(self.spec.faults, self.link, self.first_life)
+        self.link.mark(b.STARTING, 0)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None and self.link is not None and not self.finished and self.exchange:
+            self._leave()
+
+    # ---- what the script may ask ---------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """Slot of this rank in the epoch in force."""
+        return self.exchange.slot if self.exchange else 0
+
+    @property
+    def world(self) -> int:
+        """Members of the epoch in force."""
+        return len(self.exchange.epoch.members) if self.exchange and self.exchange.epoch else 1
+
+    @property
+    def step(self) -> int:
+        """The step in progress, from 1."""
+        return self.applied + 1
+
+    @property
+    def last_loss(self) -> float | None:
+        """Mean loss over the micro-batches of the last committed step."""
+        return self.loss
+
+    def track(self, *, rng: bool = False, data: Any = None, **things: Any) -> st.Tracked:
+        """Say what must survive: model, optimizer, scheduler, anything with a state_dict.
+
+        `rng=True` gives each micro-batch its own random stream, so that a redone one is equal.
+        """
+        self.seeded = self.seeded or rng
+        for name, thing in things.items():
+            self.tracked.add(name, thing)
+            if isinstance(thing, torch.nn.Module):
+                self.parameters += [p for p in thing.parameters() if p.requires_grad]
+            elif hasattr(thing, "step"):
+                self._gate(thing)
+        return self.tracked
+
+    def _gate(self, thing: Any) -> None:
+        """Let ``step()`` act only after a commit, and ``zero_grad()`` never: we clear gradients."""
+        real = thing.step
+
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            if self.committed and not self.skip:
+                return real(*args, **kwargs)
+            return None
+
+        thing.step = gated
+        if hasattr(thing, "zero_grad"):
+            thing.zero_grad = lambda set_to_none=True: None
+
+    # ---- the loop ------------------------------------------------------------------------------
+
+    def steps(self, loader: Any, steps: int = 0) -> Iterator[Any]:
+        """Yield this rank's micro-batches until the job has taken its steps.
+
+        `steps` counts optimiser steps of the whole job; 0 takes ``--steps`` or one pass.
+        """
+        source = data.Source(loader, self.spec.seed)
+        self.total = steps or self.spec.steps or len(source) // self.spec.micro
+        if self.total <= 0:
+            raise InputError("steps(): the data has no length", out="give steps=N or --steps N")
+        if self.link is None:
+            yield from self._alone(source)
+            return
+        ex = self._join(self.link)
+        while True:
+            self._boundary(ex)
+            if self._halted():
+                break
+            index = self._next(ex)
+            if self.seeded:
+                self._seed(index)
+            yield source.get(index)
+        self._leave()
+
+    def _alone(self, source: data.Source) -> Iterator[Any]:
+        """Run without agents: one rank, nothing to lose it to."""
+        arena = Arena(self.parameters, 1)
+        self._losses = []
+        while self.applied < self.total:
+            for offset in range(self.spec.micro):
+                self.committed = False
+                arena.aim(0, clear=offset == 0)
+                index = self.applied * self.spec.micro + offset
+                if self.seeded:
+                    self._seed(index)
+                self.current, self._arena = offset, arena
+                yield source.get(index)
+            self.applied += 1
+
+    def _join(self, link: Link) -> exchange.Exchange:
+        """Prepare memory, report ready and wait for the first epoch."""
+        slots = self.spec.micro if self.spec.deterministic else 1
+        ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec)
+        self.exchange = ex
+        self.saver = saver.Saver(link, self.tracked)
+        link.mark(b.IDLE, 0)
+        link.send(talk.Ready(ex.info()))
+        return ex
+
+    def _seed(self, index: int) -> None:
+        seed = data.mix(self.spec.seed, index)
+        torch.manual_seed(seed)
+        random.seed(seed)
+
+    def _next(self, ex: exchange.Exchange) -> int:
+        """Choose the next micro-batch; without work of its own a rank shadows the first one."""
+        todo = ex.todo(self.step, self.done)
+        first = not self.done and not self.shadow
+        self.shadow = not todo
+        self.current = todo[0] if todo else 0
+        slot = self.current if self.spec.deterministic and not self.shadow else 0
+        ex.arena.aim(slot, clear=first or self.spec.deterministic or self.shadow)
+        if first:
+            ex.marks = [system.now_ns()]
+        ex.link.mark(b.COMPUTING, self.step)
+        assert ex.epoch is not None
+        return ex.epoch.position(self.step) + self.current
+
+    def reduce_gradients(self, model: Any = None, loss: Any = None) -> bool:
+        """End a micro-batch; True when the step is committed and ``.grad`` is the job's mean."""
+        value = float(loss.detach()) if isinstance(loss, torch.Tensor) else loss
+        if self.link is None:
+            return self._reduce_alone(value)
+        ex = self.exchange
+        assert ex is not None
+        ex.link.mark(b.COMPUTING)
+        self._publish(ex, value)
+        while True:
+            if ex.todo(self.step, self.done):
+                return False
+            outcome = ex.settle(self, self.step)
+            if outcome == exchange.COMMITTED:
+                self._on_commit(ex)
+                return True
+            if outcome == exchange.HALTED:
+                return False
+
+    def _publish(self, ex: exchange.Exchange, value: float | None) -> None:
+        slot = self.current if self.spec.deterministic and not self.shadow else 0
+        ex.arena.publish(slot)
+        if self.shadow:
+            ex.arena.flat[slot].zero_()
+            return
+        if self.injector.poison:
+            ex.arena.flat[slot][0] = float("nan")
+            self.injector.poison = False
+        self.done.add(self.current)
+        if value is not None:
+            self._losses.append((self.current, value))
+        ex.losses(self._losses)
+
+    def _reduce_alone(self, value: float | None) -> bool:
+        if value is not None:
+            self._losses.append((self.current, value))
+        if self.current + 1 < self.spec.micro:
+            return False
+        self._arena.publish(0)
+        self._arena.flat[0].div_(self.spec.micro)
+        self._arena.deliver(0)
+        if self._losses:
+            self.loss = sum(v for _, v in self._losses) / len(self._losses)
+        self._losses = []
+        self.committed = True
+        return True
+
+    def _on_commit(self, ex: exchange.Exchange) -> None:
+        """Make the update possible: gradients delivered, snapshot copy whole, numbers judged."""
+        assert self.saver is not None
+        self.loss, self.norm = ex.loss, ex.norm()
+        code, text = self.watch.judge(self.loss, self.norm)
+        self.skip = code == "nan-step" and self.spec.on_nan == "skip"
+        if code and self.rank == ex.lead:
+            stop = code == "nan-step" and (self.spec.on_nan == "stop" or self.watch.bad >= 5)
+            ex.note(code, f"step {self.step}: {text}", fatal=stop)
+        self.saver.settle()
+        self.committed = True
+        ex.link.mark(b.APPLYING)
+
+    def _boundary(self, ex: exchange.Exchange) -> None:
+        """Between two passes of the loop body: count the applied step, take part in changes."""
+        link = ex.link
+        if self.committed:
+            self._count(ex)
+        self._hear(ex, link.messages())
+        while ex.idle and not self._halted():
+            self._hear(ex, link.messages(1.0))
+        if not self.done and not self.shadow and not self._halted():
+            self.injector.at(self.rank, self.step)
+
+    def _count(self, ex: exchange.Exchange) -> None:
+        assert ex.epoch is not None and self.saver is not None
+        self.applied += 1
+        self.committed = self.shadow = False
+        self.done, self._losses = set(), []
+        ex.applied(self.applied)
+        if self.applied_in != ex.epoch.number:
+            self.applied_in = ex.epoch.number
+            ex.link.send(talk.Applied(ex.epoch.number, self.applied, system.now_ns()))
+        if self.applied % checks.EVERY == 0:
+            ex.fingerprint(checks.fingerprint(self.parameters), self.applied)
+        every = self.spec.snapshot_every
+        last = self.applied == self.total
+        if every and self.applied % every == 0 and ex.owner and not last:
+            cursor = ex.epoch.position(self.applied + 1)
+            if not self.saver.begin(self.applied, cursor):
+                ex.note("snapshot-skipped", f"step {self.applied}: the writer is still busy")
+
+    def _hear(self, ex: exchange.Exchange, messages: list[Any]) -> None:
+        """Act on what the agent said at a point where the state is at a committed step."""
+        assert self.saver is not None
+        newest: Epoch | None = ex.postponed
+        ex.postponed = None
+        for said in messages:
+            if isinstance(said, talk.NewEpoch):
+                newest = said.epoch
+            elif isinstance(said, talk.Halt):
+                self.stop_at = said.at
+            elif isinstance(said, talk.Saved):
+                self.saver.saved(said)
+            elif isinstance(said, talk.Finish):
+                self.finished = True
+                if ex.idle:
+                    sys.exit(0)
+        if newest is not None and (ex.epoch is None or newest.number > ex.epoch.number):
+            self.enter(ex, newest)
+
+    def enter(self, ex: exchange.Exchange, epoch: Epoch) -> None:
+        """Take part in a new epoch: keep the state, give it, receive it, or wait outside."""
+        donor = dict(epoch.joins).get(ex.link.uid)
+        if ex.link.uid not in epoch.uids:
+            if any(d == ex.link.uid for _, d in epoch.joins) and self.applied == epoch.base:
+                self._offer(ex, epoch)
+            ex.leave(epoch)
+            self._forget()
+            return
+        if not ex.enter(epoch):
+            return
+        if donor is None:
+            if self.applied != epoch.base:
+                raise RunError(f"rank at step {self.applied}, epoch {epoch.number} at {epoch.base}")
+            if not set(self.done) <= set(ex.mine(self.step)):
+                self._forget()
+            if any(d == ex.link.uid for _, d in epoch.joins):
+                self._offer(ex, epoch)
+            return
+        self._forget()
+        ex.link.mark(b.JOINING, epoch.base)
+        self._receive(ex, epoch, donor)
+
+    def _forget(self) -> None:
+        self.done, self._losses, self.shadow = set(), [], False
+
+    def _offer(self, ex: exchange.Exchange, epoch: Epoch) -> None:
+        handover.offer(
+            ex.link, ex.offered, self.tracked, epoch.number, epoch.base, epoch.cursor, os.getpid()
+        )
+        ex.ring([uid for uid, d in epoch.joins if d == ex.link.uid])
+
+    def _receive(self, ex: exchange.Exchange, epoch: Epoch, donor: int) -> None:
+        """Load the state at the epoch's base; gives up when a newer epoch comes."""
+        assert self.saver is not None
+        if self.saver.thread is not None:
+            self.saver.settle()
+        if donor == SNAPSHOT:
+            assert self.folder is not None
+            self._load(ex, epoch)
+        else:
+            giver, heard = ex.meet(donor), []
+            while giver is None or not handover.accept(
+                giver.board, self.tracked, epoch.number, epoch.base
+            ):
+                heard += ex.link.messages(0.05)
+                if any(isinstance(x, talk.NewEpoch | talk.Finish) for x in heard):
+                    ex.link.waiting = heard
+                    ex.idle = True
+                    return
+                giver = giver or ex.meet(donor)
+            ex.link.waiting = heard + ex.link.waiting
+        self.applied = epoch.base
+        ex.link.send(talk.Holds(epoch.number))
+
+    def _load(self, ex: exchange.Exchange, epoch: Epoch) -> None:
+        assert self.folder is not None
+        where = snapshot.at_step(self.folder, self.spec.resume, epoch.base)
+        try:
+            layout, memory = snapshot.read(where)
+            self.tracked.unpack(layout, memory, 0)
+        except InputError as error:
+            ex.link.send(talk.BadSnapshot(epoch.base, str(error)))
+            ex.idle = True
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def _halted(self) -> bool:
+        stopped = 0 <= self.stop_at <= self.applied
+        return self.applied >= self.total or stopped or self.finished
+
+    def _leave(self) -> None:
+        """Save the last state, wait until nothing can be lost any more, and go."""
+        ex = self.exchange
+        assert ex is not None and self.saver is not None
+        saved = False
+        while not self.finished:
+            ex.link.mark(b.ENDED)
+            if ex.owner and not saved:
+                self._save_last(ex)
+                saved = True
+                ex.link.send(talk.End(self.applied))
+            elif not saved:
+                ex.link.send(talk.End(self.applied))
+                saved = True
+            owner = ex.owner
+            self._hear(ex, ex.link.messages(0.5))
+            saved = saved and owner == ex.owner
+            if ex.idle and not self.finished:
+                self._boundary(ex)
+
+    def _save_last(self, ex: exchange.Exchange) -> None:
+        assert ex.epoch is not None and self.saver is not None
+        if not self.spec.snapshot_every:
+            return
+        self.saver.settle()
+        step, tries = self.applied, 0
+        while step not in self.saver.done and tries < 3:
+            if step not in self.saver.busy:
+                tries += 1
+                if self.saver.begin(step, ex.epoch.position(step + 1), urgent=True):
+                    self.saver.settle()
+            self._hear(ex, ex.link.messages(1.0))
+            if self.saver.done.get(step):
+                ex.note("snapshot-failed", f"step {step}: {self.saver.done.pop(step)}")
