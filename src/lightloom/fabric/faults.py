@@ -57,7 +57,8 @@ def _apply(net: Network, fault: Fault, left: float, host_cards: int) -> Network:
     links, touched = find_links(net, fault.where, fault.text)
     if fault.kind == "channel":
         left = _without_a_channel(net, links[0], left)
-    extra = {(1, c) for link in links if left == 0 for c in _cell_of(net, link)}
+    relays = left == 0 or any(t.rails for t in net.tiers)
+    extra = {(1, c) for link in links if relays for c in _cell_of(net, link)}
     return with_faults(net, dict.fromkeys(links, left), touched=touched | extra)
 
 
@@ -81,18 +82,24 @@ def _card_fault(net: Network, cards: list[int], left: float) -> Network:
     """Dead cards go and the rest of their cell is singled out; slow ones keep slow ports."""
     cell = net.tiers[0].cards if net.tiers[0].n <= 128 else 1
     around = {(1, k) for c in cards for k in range(c - c % cell, c - c % cell + cell)}
-    if left == 0:
-        return with_faults(net, {}, dead=cards, touched=around)
     scale: dict[int, float] = {}
+    if left == 0:
+        grid = None if net.tiers[0].interchangeable else net.block(0, "link")
+        if grid is not None:  # nothing passes through a dead card
+            for card in cards:
+                first = grid.first + card * grid.slots
+                scale.update(dict.fromkeys(range(first, first + grid.slots), 0.0))
+                scale.update(dict.fromkeys(_into(net.tiers[0], grid, card), 0.0))
+        return with_faults(net, scale, dead=cards, touched=around)
     for block in net.blocks:
         if block.owner_cards == 1 and block.role in ("up", "down", "link"):
             for card in cards:
                 first = block.first + card * block.slots
                 scale.update(dict.fromkeys(range(first, first + block.slots), left))
-    touched = {(1, c) for c in cards}
     first_tier = net.tiers[0]
+    alone = first_tier.shape == "star" and not any(t.rails for t in net.tiers)
+    touched = {(1, c) for c in cards} if alone else around
     if first_tier.shape == "grid":
-        touched = around if first_tier.n <= 128 else touched
         grid = net.block(0, "link")
         assert grid is not None
         for card in cards:

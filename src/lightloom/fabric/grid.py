@@ -38,9 +38,9 @@ def _step(tier: Tier, at: list[int], dim: int, sign: int, place: int) -> int:
     size = tier.dims[dim]
     if size == 1 or (size == 2 and sign < 0):
         return place
-    there = at[dim] + sign
+    there = 1 - at[dim] if size == 2 else at[dim] + sign
     if not 0 <= there < size:
-        if not tier.wrap or size == 2:
+        if not tier.wrap:
             return place
         if tier.twist and dim == 0 and len(at) > 1:
             at[1] = (at[1] + sign * tier.twist) % tier.dims[1]
@@ -106,10 +106,10 @@ def spread_over_shortest(
 ) -> list[tuple[int, int, float]]:
     """Return (place, slot, share) of all shortest paths that avoid `closed` (place, slot), each
     path with an equal share; empty when there is none."""
-    ahead = _distances(tier, start, closed, forward=True)
+    ahead = _distances(tier, start, closed, True)
     if ahead[end] < 0:
         return []
-    back = _distances(tier, end, closed, forward=False)
+    back = _distances(tier, end, closed, False)
     length = ahead[end]
     to, ways = table(tier), _ways(tier, start, end, closed, ahead, back)
     steps: list[tuple[int, int, float]] = []
@@ -129,8 +129,30 @@ def spread_over_shortest(
     return steps
 
 
+def all_paths(
+    tier: Tier, start: int, end: int, closed: frozenset[tuple[int, int]]
+) -> list[tuple[int, int, float]] | None:
+    """Return an equal share on the direct link and on every two-hop path beside it; None unless
+    the places differ in one dimension of a full mesh."""
+    ends = np.stack(np.unravel_index([start, end], tier.dims), axis=1)
+    differ = np.flatnonzero(ends[0] != ends[1])
+    if not tier.full or len(differ) != 1:
+        return None
+    dim = int(differ[0])
+    base = sum(tier.dims[:dim])
+    to = table(tier)
+    paths = [[(start, base + int(ends[1][dim]))]]
+    for middle in range(tier.dims[dim]):
+        if middle not in (ends[0][dim], ends[1][dim]):
+            via = int(to[start, base + middle])
+            paths.append([(start, base + middle), (via, base + int(ends[1][dim]))])
+    good = [path for path in paths if not closed.intersection(path)]
+    return [(place, slot, 1 / len(good)) for path in good for place, slot in path]
+
+
+@lru_cache(maxsize=4096)
 def _distances(
-    tier: Tier, start: int, closed: frozenset[tuple[int, int]], *, forward: bool
+    tier: Tier, start: int, closed: frozenset[tuple[int, int]], forward: bool
 ) -> list[int]:
     """Return hops from (or to) a place, -1 where it cannot be reached."""
     to = table(tier)

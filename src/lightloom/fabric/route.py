@@ -8,6 +8,7 @@ E crossings.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from .network import Floats, Ints, Network
 from .tiers import Tier
 
 MIX = 0x9E3779B97F4A7C15
+Way = Literal["minimal", "all-path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Routes:
 class _Trace:
     """Crossings as they are found."""
 
+    seed: int = 0
+    way: Way = "minimal"
     flow: list[Ints] = field(default_factory=list)
     link: list[Ints] = field(default_factory=list)
     share: list[Floats] = field(default_factory=list)
@@ -45,15 +49,19 @@ class _Trace:
         self.share.append(np.ones(len(flow)) if share is None else share)
 
 
-def route(net: Network, source_F: Ints, target_F: Ints, seed: int = 0) -> Routes:
+def route(
+    net: Network, source_F: Ints, target_F: Ints, seed: int = 0, way: Way = "minimal"
+) -> Routes:
     """Return the routes of flows between cards; raises FabricError with the cards cut off.
 
-    `seed` matters only where planes are links of their own and flows are hashed onto them.
+    `way`: one shortest path, or (``all-path``) on grids an equal share on every path that is
+    shortest or, in one dimension of a full mesh, one hop longer (UB-Mesh's APR). `seed` matters
+    only where planes are links of their own and flows are hashed onto them.
     """
     source_F, target_F = np.asarray(source_F, np.int64), np.asarray(target_F, np.int64)
-    trace = _Trace()
+    trace = _Trace(seed, way)
     flow_F = np.arange(len(source_F))
-    _climb(net, trace, flow_F, source_F, target_F, seed, len(net.tiers))
+    _climb(net, trace, flow_F, source_F, target_F, len(net.tiers))
     if not trace.flow:
         nothing = np.zeros(0, np.int64)
         return Routes(np.zeros(len(flow_F) + 1, np.int64), nothing, None, np.zeros(len(flow_F)))
@@ -83,9 +91,7 @@ def _refuse_cut(net: Network, flow_E: Ints, link_E: Ints, source_F: Ints, target
         )
 
 
-def _climb(
-    net: Network, trace: _Trace, flow: Ints, source: Ints, target: Ints, seed: int, limit: int
-) -> None:
+def _climb(net: Network, trace: _Trace, flow: Ints, source: Ints, target: Ints, limit: int) -> None:
     """Route flows tier by tier; relays through a sibling come back here one tier lower."""
     part_F = net.parted(source, target)
     for tier in net.tiers[:limit]:
@@ -99,10 +105,10 @@ def _climb(
         base = net.chain(tier)[0]
         x, y = (s, t) if base.ports == "none" else _ports(net, tier, s, t)
         if base.c > 1:
-            _climb(net, trace, f, s, x, seed, base.index)
-        (_star if tier.shape == "star" else _grid)(net, trace, tier, f, x, y, seed)
+            _climb(net, trace, f, s, x, base.index)
+        (_star if tier.shape == "star" else _grid)(net, trace, tier, f, x, y)
         if base.c > 1:
-            _climb(net, trace, f, y, t, seed, base.index)
+            _climb(net, trace, f, y, t, base.index)
 
 
 def _ports(net: Network, tier: Tier, source: Ints, target: Ints) -> tuple[Ints, Ints]:
@@ -189,9 +195,7 @@ def _ladder(net: Network, tier: Tier, card: Ints, roles: tuple[str, str]) -> lis
     return rungs
 
 
-def _star(
-    net: Network, trace: _Trace, tier: Tier, flow: Ints, exit_: Ints, entry: Ints, seed: int
-) -> None:
+def _star(net: Network, trace: _Trace, tier: Tier, flow: Ints, exit_: Ints, entry: Ints) -> None:
     up = _ladder(net, tier, exit_, ("up", "pool up"))
     down = _ladder(net, tier, entry, ("down", "pool down"))
     planes = max((len(rung) for rung in up + down), default=1)
@@ -199,7 +203,7 @@ def _star(
         for rung in up + down[::-1]:
             trace.add(flow, rung[0])
         return
-    chosen = _hash(exit_, entry, seed) % planes
+    chosen = _hash(exit_, entry, trace.seed) % planes
     for _ in range(planes):  # a dead plane hands its flows to the next
         works = np.ones(len(flow), bool)
         for rung in up + down:
@@ -218,9 +222,7 @@ def _hash(source: Ints, target: Ints, seed: int) -> Ints:
     return (mixed >> np.uint64(1)).astype(np.int64)
 
 
-def _grid(
-    net: Network, trace: _Trace, tier: Tier, flow: Ints, exit_: Ints, entry: Ints, seed: int
-) -> None:
+def _grid(net: Network, trace: _Trace, tier: Tier, flow: Ints, exit_: Ints, entry: Ints) -> None:
     for card, role in ((exit_, "up"), (entry, "down")):
         block = net.block(tier.index, role)  # type: ignore[arg-type]
         if block is not None:
@@ -230,44 +232,56 @@ def _grid(
     start, end = exit_ // tier.c % tier.n, entry // tier.c % tier.n
     unit = exit_ // tier.cards
     first = block.first + unit * tier.n * block.slots
-    if tier.twist:
-        for row in range(len(flow)):
-            _shortest(
-                net, trace, tier, int(flow[row]), int(first[row]), int(start[row]), int(end[row])
-            )
-        return
-    hops = grid.ordered(tier, start, end)
     around = np.zeros(len(flow), bool)
-    if net.scale:
-        for f, place, slot, _share in hops:
-            around[f[net.left(first[f] + place * block.slots + slot) <= 0]] = True
-    for f, place, slot, share in hops:
-        keep = ~around[f]
-        f, link = f[keep], (first[f] + place * block.slots + slot)[keep]
-        trace.add(flow[f], link, share[keep])
-    for row in np.flatnonzero(around).tolist():
-        _shortest(net, trace, tier, int(flow[row]), int(first[row]), int(start[row]), int(end[row]))
+    if tier.twist or trace.way == "all-path":
+        around[:] = True
+    else:
+        hops = grid.ordered(tier, start, end)
+        if net.scale:
+            for f, place, slot, _share in hops:
+                around[f[net.left(first[f] + place * block.slots + slot) <= 0]] = True
+        for f, place, slot, share in hops:
+            keep = ~around[f]
+            f, link = f[keep], (first[f] + place * block.slots + slot)[keep]
+            trace.add(flow[f], link, share[keep])
+    lost = [
+        row
+        for row in np.flatnonzero(around).tolist()
+        if not _spread(net, trace, tier, int(flow[row]), int(first[row]), start[row], end[row])
+    ]
+    if lost:
+        _lift(net, trace, tier, flow[lost], exit_[lost], entry[lost])
 
 
-def _shortest(
+def _spread(
     net: Network, trace: _Trace, tier: Tier, flow: int, first: int, start: int, end: int
-) -> None:
-    """All shortest detours inside the unit, each with an equal share."""
+) -> bool:
+    """All shortest paths inside the unit around what is down, equal shares; False without any."""
     last = first + tier.n * tier.slots
     closed = frozenset(
         divmod(link - first, tier.slots)
         for link, left in net.scale.items()
         if left <= 0 and first <= link < last
     )
-    steps = grid.spread_over_shortest(tier, start, end, closed)
-    if not steps:
-        raise FabricError(
-            f"{net.unit_name(tier, 0)[:-1]}: place {start} cannot reach place {end}: "
-            f"{len(closed)} links are down and nothing goes around them",
-            out="take the card out with --fail card:N, or repair a link",
-        )
+    steps = None
+    if trace.way == "all-path":
+        steps = grid.all_paths(tier, int(start), int(end), closed)
+    steps = steps or grid.spread_over_shortest(tier, int(start), int(end), closed)
     links = np.array([first + place * tier.slots + slot for place, slot, _ in steps], np.int64)
     trace.add(np.full(len(steps), flow), links, np.array([share for _, _, share in steps]))
+    return bool(steps)
+
+
+def _lift(net: Network, trace: _Trace, tier: Tier, flow: Ints, exit_: Ints, entry: Ints) -> None:
+    """Take flows that a cell of cards cannot carry through the switch of the level above."""
+    above = next((t for t in net.tiers[tier.index + 1 :] if t.ports == "own"), None)
+    if tier.ports != "none" or above is None or above.shape != "star" or above.rails:
+        raise FabricError(
+            f"card {exit_[0]} cannot reach card {entry[0]} inside "
+            f"{net.unit_name(tier, int(exit_[0]) // tier.cards)}: every path between them is down",
+            out=f"take a card out (--fail card:{exit_[0]}) or repair a link",
+        )
+    _star(net, trace, above, flow, exit_, entry)
 
 
 def _dragonfly(

@@ -9,13 +9,14 @@ the unfolded problem is the same code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightloom.fabric.network import Floats, Ints, Network
 from lightloom.fabric.route import Routes, route
-from lightloom.fabric.tiers import Block, Tier
+from lightloom.fabric.tiers import Block
 
 from .share import Paths
 
@@ -35,6 +36,8 @@ class Fold:
     several tiers."""
     kept: frozenset[int]
     """Tiers whose child number is part of the class."""
+    transitive: bool = False
+    """Whether any card can be moved onto any other: pairs fold by displacement."""
 
     @property
     def classes(self) -> int:
@@ -52,7 +55,7 @@ def _specials(net: Network) -> dict[int, list[int]]:
     """Return special units by cards of a unit, largest first, parents of special ones included."""
     sizes = sorted({1} | {t.c for t in net.tiers} | {t.cards for t in net.tiers})
     found = {size: set(units) for size, units in net.special_cards().items()}
-    for small, large in zip(sizes, sizes[1:], strict=False):
+    for small, large in pairwise(sizes):
         ratio = large // small
         found.setdefault(large, set()).update(u // ratio for u in found.get(small, ()))
     return {size: sorted(found.get(size, ())) for size in reversed(sizes)}
@@ -75,6 +78,10 @@ def fold_machine(net: Network) -> Fold:
     """Return classes for traffic between all cards: interchangeable children fold, places on a
     grid and rails stay apart, what a fault touches is alone."""
     card_N = np.arange(net.cards)
+    whole = net.tiers[0]
+    if net.healthy and len(net.tiers) == 1 and whole.shape == "grid" and (whole.wrap or whole.full):
+        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+        return Fold(0 * card_N, one * net.cards, zero, zero, frozenset({0}), transitive=True)
     kept = frozenset(t.index for t in net.tiers if not t.interchangeable)
     digits_N, range_ = np.zeros_like(card_N), 1
     for tier in net.tiers:
@@ -93,41 +100,48 @@ def fold_machine(net: Network) -> Fold:
     return _compress(code_N, np.arange(codes), digits_N, range_, kept)
 
 
-def fold_level(net: Network, level: int, cards: int | None = None) -> Fold:
+def fold_level(net: Network, level: int, active_N: Bools | None = None) -> Fold:
     """Return classes for a pattern between the children of one level, alike in every unit and at
-    every place inside the children: healthy units are one class, and so are healthy places."""
-    total = net.cards if cards is None else cards
-    card_N = np.arange(total)
+    every place inside the children: healthy units are one class, and so are healthy places.
+
+    Cards outside `active_N` take no part and fold among themselves.
+    """
+    card_N = np.arange(net.cards)
     tiers = [t for t in net.tiers if t.level == level]
     child, unit = tiers[0].c, tiers[-1].cards
     ways = unit // child
-    kept = frozenset(t.index for t in tiers)
     digits_N, range_ = card_N // child % ways, ways
     inner = [t for t in net.tiers if t.cards <= child and not t.interchangeable]
-    for tier in inner:
-        if level and tier.c < child:
-            digits_N, range_ = digits_N * tier.n + card_N // tier.c % tier.n, range_ * tier.n
-    rails = next((t.rails for t in reversed(net.chain(tiers[0])) if t.rails > 1), 0)
     base = net.chain(tiers[0])[0]
-    if rails and not (inner and inner[0].n == rails):
-        digits_N = digits_N * rails + card_N % base.c % rails
-        range_ *= rails
+    for tier in inner:
+        digits_N, range_ = digits_N * tier.n + card_N // tier.c % tier.n, range_ * tier.n
+    if base.rails > 1 and not (inner and inner[0].n == base.rails):
+        digits_N = digits_N * base.rails + card_N % base.c % base.rails
+        range_ *= base.rails
+    if active_N is not None:
+        digits_N, range_ = digits_N * 2 + active_N, range_ * 2
     code_N, codes = np.zeros_like(card_N), 1
-    for size, units in _specials(net).items():
-        if size > unit:
-            continue
-        places = sorted({(u * size // unit, u * size % unit % child) for u in units})
-        for home, place in places if size < unit else [(u, -1) for u in units]:
-            if home * unit >= total:
-                continue
-            for way in range(ways) if size <= child and place >= 0 else ():
-                start = home * unit + way * child + place
-                code_N[start : start + size] = codes
-            if place < 0:
-                code_N[home * unit : (home + 1) * unit] = codes
-            codes += 1
-    kept |= frozenset(t.index for t in inner)
+    for start, size, ways_, child_ in _level_specials(net, child, unit):
+        for way in range(ways_):
+            code_N[start + way * child_ : start + way * child_ + size] = codes
+        codes += 1
+    kept = frozenset(t.index for t in tiers + inner)
     return _compress(code_N, np.arange(codes), digits_N, range_, kept)
+
+
+def _level_specials(net: Network, child: int, unit: int) -> list[tuple[int, int, int, int]]:
+    """Return (first card, cards, copies, cards between copies) of what is singled out, whole units
+    first, then places inside the children: a place is special in every child of its unit."""
+    found: dict[tuple[int, int, int, int], None] = {}
+    for size, units in _specials(net).items():
+        for u in units:
+            first = u * size
+            if size == unit:
+                found[(first, size, 1, 0)] = None
+            elif size <= child:
+                place = first - first % unit + first % child
+                found[(place, size, unit // child, child)] = None
+    return list(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +222,9 @@ def all_pairs(net: Network, fold: Fold) -> tuple[Ints, Ints, Floats]:
     Classes of different roots part at one tier, whatever the pair; inside one root the pairs are
     counted by the tier at which they part.
     """
+    if fold.transitive:
+        others = np.arange(1, net.cards)
+        return 0 * others, others, np.full(len(others), float(net.cards))
     alive_C = np.ones(fold.classes, bool)
     alive_C[fold.class_N[np.fromiter(net.dead, np.int64)]] = False
     live = np.flatnonzero(alive_C)
@@ -239,8 +256,3 @@ def _pairs_from(net: Network, fold: Fold, c: int, inside: Ints) -> tuple[Ints, I
     _, first, count = np.unique(key_n, return_index=True, return_counts=True)
     size = count.astype(np.float64) * float(fold.size_C[c])
     return np.full(len(first), card), others[first], size
-
-
-def describe(tier: Tier) -> str:
-    """Return how a tier folds, in words."""
-    return "children interchangeable" if tier.interchangeable else "places kept apart"

@@ -77,4 +77,4 @@ def _next(left: Floats, rate: Floats) -> tuple[float, np.ndarray]:
         need = np.where(np.isinf(rate), 0.0, left / rate)
     need = np.where(np.isnan(need), 0.0, need)
     step = float(need.min())
-    return step, need <= step * (1 + 1e-9)
+    return step, need <= step * (1 + 10 * SAME)

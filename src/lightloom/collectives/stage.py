@@ -1,0 +1,215 @@
+"""One stage of a collective: an algorithm on one axis, played on the fabric or only priced.
+
+Axes: N cards, F classes of flows, L classes of links, P flows of a pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lightloom.core.errors import FabricError, InputError
+from lightloom.fabric.network import Floats, Ints, Network
+from lightloom.fabric.route import sibling
+from lightloom.flow.fold import Fold, Folded, fold_flows, fold_level, trivial
+from lightloom.flow.play import finish
+
+from . import patterns
+from .group import Axis, Group
+from .patterns import Phase
+
+LARGEST_LIST = 6_000_000
+"""Flows that are listed one by one at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What the library adds to physics: nothing by default."""
+
+    launch_s: float = 0.0
+    """Start-up of one collective."""
+    step_s: float = 0.0
+    """Software cost of one step beside the links' latency."""
+    efficiency: dict[str, float] = field(default_factory=dict)
+    """Share of the link rate reached, by technology of the level; ``*`` for the rest."""
+
+    def of(self, tier: str) -> float:
+        """Return the share of the link rate reached on a technology."""
+        return self.efficiency.get(tier, self.efficiency.get("*", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An algorithm on an axis, over `part` of the collective's bytes."""
+
+    axis: Axis
+    algorithm: str
+    phases: tuple[Phase, ...]
+    part: float
+
+
+def algorithms(axis: Axis) -> dict[str, list[Phase]]:
+    """Return what can reduce-scatter (or all-gather) along an axis, by name."""
+    n = axis.members
+    found = {"ring": patterns.ring(n, axis.wraps)} if n > 1 else {}
+    if n <= 512:
+        found["direct"] = patterns.direct(n)
+    if n > 2 and n & (n - 1) == 0:
+        found["halving-doubling"] = patterns.butterfly(n, patterns.halving_peers)
+        found["swing"] = patterns.butterfly(n, patterns.swing_peers)
+    if axis.reduces:
+        ring = patterns.ring(n, False)[0]
+        found["in-network"] = [Phase(ring.source_P, ring.target_P, 0.5)]
+    return found
+
+
+class Player:
+    """Plays stages of one group on one network; remembers routes and folds, which sizes do not
+    change."""
+
+    def __init__(
+        self, net: Network, group: Group, software: Software | None = None, *, fold: bool = True,
+        background: tuple[Ints, Ints] | None = None,
+    ) -> None:  # fmt: skip
+        self.net, self.group, self.fold = net, group, fold
+        self.software = software or Software()
+        nobody = np.zeros(0, np.int64)
+        self.background = background or (nobody, nobody)
+        self.card_N = stand_ins(net, group.cards)
+        self.played = 0
+        self._folds: dict[int, Fold] = {}
+        self._flows: dict[tuple[object, ...], tuple[Folded, Floats]] = {}
+        self._seconds: dict[tuple[object, ...], float] = {}
+
+    def seconds(self, stage: Stage, total_bytes: float, *, estimate: bool = False) -> float:
+        """Return seconds of a stage: its phases one after the other, each until its slowest flow
+        ends. An estimate takes the worst link's load instead of playing the flows."""
+        seconds = 0.0
+        for phase in stage.phases:
+            size = total_bytes * stage.part * phase.share
+            key = (stage.axis, phase.key, size, phase.hops, estimate)
+            if key not in self._seconds:
+                self._seconds[key] = self._phase(stage.axis, phase, size, estimate)
+            seconds += self._seconds[key] * phase.repeat
+        return seconds
+
+    def _phase(self, axis: Axis, phase: Phase, size: float, estimate: bool) -> float:
+        folded, capacity_L = self.flows(axis, phase)
+        ours = folded.paths.flows - len(self.background[0])
+        if not ours:
+            return 0.0
+        wait_F = folded.latency_F + self.software.step_s
+        bytes_F = np.full(folded.paths.flows, size)
+        with np.errstate(divide="ignore"):
+            whole = float((folded.paths.load(bytes_F, len(capacity_L)) / capacity_L).max())
+        lead = (phase.hops - 1) * (float(wait_F[:ours].max()) + whole / self._chunks(size, phase))
+        if estimate:
+            return lead + whole + float(wait_F[:ours].max())
+        self.played += 1
+        bytes_F[ours:] = np.inf
+        end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
+        return lead + float(end_F[:ours].max())
+
+    def _chunks(self, size: float, phase: Phase) -> float:
+        """Chunks of a pipelined phase: 64 KiB each, 1024 at most."""
+        return min(1024.0, max(1.0, size / 65536.0)) if phase.hops > 1 else 1.0
+
+    def flows(self, axis: Axis, phase: Phase) -> tuple[Folded, Floats]:
+        """Return the flows of a phase over classes of links, and what those links carry."""
+        key = (axis, phase.key)
+        if key not in self._flows:
+            folded = self._listed(axis, phase)
+            self._flows[key] = folded, self._capacity(folded)
+        return self._flows[key]
+
+    def _listed(self, axis: Axis, phase: Phase) -> Folded:
+        fold = self._fold(axis)
+        role_C = fold.first_C[fold.first_C < self.group.cards]
+        size_C = fold.size_C[fold.first_C < self.group.cards]
+        order = np.argsort(phase.source_P, kind="stable")
+        source_P, target_P = phase.source_P[order], phase.target_P[order]
+        start_M = np.searchsorted(source_P, np.arange(axis.members + 1))
+        member_C = axis.member(role_C)
+        many_C = np.diff(start_M)[member_C]
+        if many_C.sum() > LARGEST_LIST:
+            raise InputError(
+                f"{int(many_C.sum()):,} flows on axis {axis.name} are too many to list one by one",
+                out="use another --algorithm, or fewer --cards",
+            )
+        row = np.repeat(np.arange(len(role_C)), many_C)
+        first = np.repeat(start_M[:-1][member_C] - np.cumsum(many_C) + many_C, many_C)
+        peer = target_P[first + np.arange(len(row))]
+        source = role_C[row]
+        target = source + (peer - member_C[row]) * axis.stride
+        source, target = self.card_N[source], self.card_N[target]
+        size = size_C[row].astype(np.float64)
+        keep = source != target
+        source = np.concatenate([source[keep], self.background[0]])
+        target = np.concatenate([target[keep], self.background[1]])
+        size = np.concatenate([size[keep], np.ones(len(self.background[0]))])
+        return fold_flows(self.net, fold, source, target, size)
+
+    def _fold(self, axis: Axis) -> Fold:
+        """Axes over whole levels fold by level; a flat axis over several levels does not fold."""
+        level = axis.level if self.fold and not len(self.background[0]) else -1
+        if level not in self._folds:
+            active = np.arange(self.net.cards) < self.group.cards
+            self._folds[level] = (
+                trivial(self.net)
+                if level < 0
+                else fold_level(self.net, level, None if active.all() else active)
+            )
+        return self._folds[level]
+
+    def _capacity(self, folded: Folded) -> Floats:
+        block_L = self.net.block_of(folded.link_L)
+        levels = self.net.fabric.levels
+        of_block = np.array(
+            [self.software.of(levels[self.net.tiers[b.tier].level].tier) for b in self.net.blocks]
+        )
+        capacity_L: Floats = folded.capacity_L * of_block[block_L]
+        return capacity_L
+
+    def resources(self, stage: Stage) -> frozenset[tuple[int, int]]:
+        """Return what a stage occupies: runs of links, a grid's by dimension."""
+        used: set[tuple[int, int]] = set()
+        for phase in stage.phases:
+            folded, _ = self.flows(stage.axis, phase)
+            block_L = self.net.block_of(folded.link_L)
+            for number, link in zip(block_L.tolist(), folded.link_L.tolist(), strict=True):
+                block = self.net.blocks[number]
+                tier = self.net.tiers[block.tier]
+                slot = (link - block.first) % block.slots if block.role == "link" else 0
+                used.add((number, _dimension(tier.dims, tier.full, slot)))
+        return frozenset(used)
+
+
+def _dimension(dims: tuple[int, ...], full: bool, slot: int) -> int:
+    """Return the dimension that a grid's slot belongs to."""
+    if not full:
+        return slot // 2
+    for dim, size in enumerate(dims):
+        if slot < size:
+            return dim
+        slot -= size
+    return 0
+
+
+def stand_ins(net: Network, cards: int) -> Ints:
+    """Return the card that plays each role: itself, or for a dead card its next live sibling."""
+    card_N = np.arange(cards)
+    if not net.dead:
+        return card_N
+    dead = np.zeros(net.cards, bool)
+    dead[np.fromiter(net.dead, np.int64)] = True
+    cell = min(net.tiers[0].cards, cards)
+    for lost in np.flatnonzero(dead[:cards]).tolist():
+        for offset in range(1, cards):
+            mate = int(sibling(np.array([lost]), offset, cell, cards)[0])
+            if mate < cards and not dead[mate]:
+                card_N[lost] = mate
+                break
+        else:
+            raise FabricError("no card of the group is left", out="fewer --fail")
+    return card_N
