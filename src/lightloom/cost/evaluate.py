@@ -334,8 +334,6 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
 
 
 def _join(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(pieces) == 1:
-        return pieces[0]
     joined: dict[str, Any] = {}
     for name, value in pieces[0].items():
         if isinstance(value, dict):
@@ -345,13 +343,19 @@ def _join(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def evaluate(job: Job, columns: Columns, calibration: Calibration | None = None) -> Costs:
-    """Return what every candidate costs. See the contract at the top of this file."""
-    cal = calibration if calibration is not None else default_calibration()
-    tables = tables_of(job, columns, cal)
+def costs_of(job: Job, columns: Columns, tables: Tables, cal: Calibration) -> Costs:
+    """Return what every candidate costs, from tables already made for these columns."""
     size = len(columns)
+    if size <= CHUNK:
+        return Costs(**_chunk(job, columns, tables, slice(0, size), cal), usable_bytes=job.usable)
     pieces = []
     for start in range(0, size, CHUNK):
         rows = slice(start, min(start + CHUNK, size))
         pieces.append(_chunk(job, columns.take(rows), tables, rows, cal))
     return Costs(**_join(pieces), usable_bytes=job.usable)
+
+
+def evaluate(job: Job, columns: Columns, calibration: Calibration | None = None) -> Costs:
+    """Return what every candidate costs. See the contract at the top of this file."""
+    cal = calibration if calibration is not None else default_calibration()
+    return costs_of(job, columns, tables_of(job, columns, cal), cal)

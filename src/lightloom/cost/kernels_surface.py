@@ -19,6 +19,8 @@ from lightloom.core.files import CATALOG, read_bytes
 
 F64 = NDArray[np.float64]
 FILE = CATALOG / "evidence" / "surfaces.npz"
+BLOCK = 2048
+"""Places read at a time, so that all terms' cells stay in cache."""
 STEP = 1 / 256
 """Resolution of stored values in log units (0.4 %)."""
 
@@ -35,31 +37,69 @@ class Surface:
     def __call__(self, coords: Mapping[str, F64]) -> F64:
         """Return the log correction at `coords` (arrays that broadcast together)."""
         shape = np.broadcast_shapes(*(np.shape(coords[name]) for name in self.axes))
-        total = np.zeros(shape)
-        low: dict[str, NDArray[np.int64]] = {}
-        part: dict[str, F64] = {}
-        for name, nodes in self.axes.items():
+        low = np.empty((len(self.axes), *shape), np.int64)
+        part = np.empty((len(self.axes), *shape))
+        for row, (name, nodes) in enumerate(self.axes.items()):
             place = np.interp(coords[name], nodes, np.arange(len(nodes), dtype=np.float64))
-            low[name] = np.minimum(place.astype(np.int64), max(len(nodes) - 2, 0))
-            part[name] = place - low[name]
-        for names, table in self.terms.items():
-            total += _read(table, [low[n] for n in names], [part[n] for n in names])
+            whole = np.minimum(place.astype(np.int64), max(len(nodes) - 2, 0))
+            low[row], part[row] = whole, place - whole
+        low, part = low.reshape(len(self.axes), -1), part.reshape(len(self.axes), -1)
+        size = low.shape[1]
+        total = np.zeros(size)
+        for start in range(0, size, BLOCK):
+            at = slice(start, start + BLOCK)
+            for group in _groups(self):
+                total[at] += group.read(low[:, at], part[:, at])
+        return total.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """All terms with equally many axes, read together. T terms, P axes of each, C corners."""
+
+    flat: F64
+    """The tables one after another."""
+    axis_TP: NDArray[np.int64]
+    stride_PT1: NDArray[np.int64]
+    corner_CT1: NDArray[np.int64]
+    """Place of each corner of a cell from the start of all tables."""
+
+    def read(self, low_XS: NDArray[np.int64], part_XS: F64) -> F64:
+        """Return the sum of multilinear interpolations: one axis after the other."""
+        base = low_XS[self.axis_TP[:, 0]] * self.stride_PT1[0]
+        for place in range(1, self.axis_TP.shape[1]):
+            base += low_XS[self.axis_TP[:, place]] * self.stride_PT1[place]
+        values = self.flat.take(base + self.corner_CT1)
+        for place in range(self.axis_TP.shape[1] - 1, -1, -1):
+            half = len(values) // 2
+            near = values[:half]
+            values = near + part_XS[self.axis_TP[:, place]] * (values[half:] - near)
+        total: F64 = values[0].sum(axis=0)
         return total
 
 
-def _read(table: F64, low: list[NDArray[np.int64]], part: list[F64]) -> F64:
-    """Return multilinear interpolation in `table`."""
-    total: F64 | float = 0.0
-    last = [size - 1 for size in table.shape]
-    for corner in range(2 ** len(low)):
-        weight: F64 | float = 1.0
-        index = []
-        for axis, (lo, frac) in enumerate(zip(low, part, strict=True)):
-            up = corner >> axis & 1
-            weight = weight * (frac if up else 1.0 - frac)
-            index.append(np.minimum(lo + up, last[axis]))
-        total = total + weight * table[tuple(index)]
-    return np.asarray(total, np.float64)
+@lru_cache(maxsize=512)
+def _groups(surface: Surface) -> tuple[_Group, ...]:
+    """Return the terms of `surface` by number of axes, laid out for reading."""
+    order = {name: row for row, name in enumerate(surface.axes)}
+    found = []
+    for count in sorted({len(names) for names in surface.terms}):
+        terms = [(n, t) for n, t in surface.terms.items() if len(n) == count]
+        starts = np.cumsum([0, *(t.size for _, t in terms)])[:-1]
+        strides = np.array([[int(np.prod(t.shape[p + 1 :])) for _, t in terms]
+                            for p in range(count)])  # fmt: skip
+        steps = np.array([[s if t.shape[p] > 1 else 0
+                           for s, (_, t) in zip(strides[p], terms, strict=True)]
+                          for p in range(count)])  # fmt: skip
+        corners = [starts]
+        for step in steps:
+            corners = [*corners, *(c + step for c in corners)]
+        found.append(_Group(
+            np.concatenate([t.ravel() for _, t in terms]),
+            np.array([[order[name] for name in n] for n, _ in terms]),
+            strides[:, :, None], np.array(corners)[:, :, None],
+        ))  # fmt: skip
+    return tuple(found)
 
 
 def pack(surfaces: Mapping[str, Surface]) -> bytes:

@@ -9,12 +9,21 @@ from lightloom.core.plan import Plan, Prediction, StageMemory
 from lightloom.core.strategy import Strategy
 
 from .calibration import Calibration, default_calibration
-from .columns import columns_of
-from .evaluate import evaluate, memory_parts, tables_of
+from .columns import Columns, columns_of
+from .evaluate import Tables, costs_of, memory_parts, tables_of
 from .explain import assumptions_of, trust_of, wall_of
 from .job import Job, check_strategy
 
 GIB = 2.0**30
+
+
+def _stages(job: Job, c: Columns, tables: Tables, cal: Calibration) -> tuple[StageMemory, ...]:
+    parts = memory_parts(job, c, tables, slice(0, 1), cal)
+    lists = {name: value[:, 0].tolist() for name, value in parts.items()}
+    return tuple(
+        StageMemory(stage=s, parts={name: values[s] for name, values in lists.items()})
+        for s in range(int(c.pp[0]))
+    )
 
 
 def stage_memories(
@@ -23,19 +32,17 @@ def stage_memories(
     """Return bytes by part on the worst rank of every pipeline rank (stage), in order."""
     cal = calibration if calibration is not None else default_calibration()
     c = columns_of([strategy])
-    parts = memory_parts(job, c, tables_of(job, c, cal, every=True), slice(0, 1), cal)
-    return tuple(
-        StageMemory(stage=s, parts={name: float(v[s, 0]) for name, v in parts.items()})
-        for s in range(strategy.pp)
-    )
+    return _stages(job, c, tables_of(job, c, cal, every=True), cal)
 
 
 def predict(job: Job, strategy: Strategy, calibration: Calibration | None = None) -> Prediction:
     """Return what one legal strategy costs, itemised; InputError where it is not legal."""
     check_strategy(job, strategy)
     cal = calibration if calibration is not None else default_calibration()
-    costs = evaluate(job, columns_of([strategy]), cal)
-    memory = stage_memories(job, strategy, cal)
+    c = columns_of([strategy])
+    tables = tables_of(job, c, cal, every=True)
+    costs = costs_of(job, c, tables, cal)
+    memory = _stages(job, c, tables, cal)
     extrapolated, trust = trust_of(job, strategy, cal)
     return Prediction(
         step_s=float(costs.step_s[0]), low_s=float(costs.low_s[0]), high_s=float(costs.high_s[0]),
