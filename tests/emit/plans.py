@@ -14,7 +14,7 @@ CLUSTERS = ("supernode-8192", "atlas-960", "atlas-900-a3", "dgx-h100", "gb200-nv
 MODELS = ("llama-3.1-70b", "llama-3.1-405b", "deepseek-v3", "qwen3-235b-a22b", "gpt-oss-20b")
 DEFAULT: dict[str, dict[str, Any]] = {
     "llama-3.1-70b": {"tp": 8, "pp": 2, "dp": 4},
-    "llama-3.1-405b": {"tp": 8, "pp": 9, "vpp": 2, "dp": 4},
+    "llama-3.1-405b": {"tp": 8, "pp": 7, "vpp": 2, "dp": 8, "global_batch": 1008},
     "deepseek-v3": {"tp": 2, "pp": 8, "dp": 16, "ep": 32, "recompute": "selective"},
     "qwen3-235b-a22b": {"tp": 4, "pp": 2, "dp": 16, "ep": 16, "vpp": 1},
     "gpt-oss-20b": {"tp": 1, "pp": 1, "dp": 16, "ep": 8},

@@ -76,17 +76,18 @@ def write_target(
 def judged(bundle: Bundle) -> list[Finding]:
     """Return findings of our own checkers about emitted files."""
     from lightloom.core.errors import InputError
-    from lightloom.emit.check import check_text, kind_of
+    from lightloom.emit.check import check_bytes, kind_of
 
     found: list[Finding] = []
     for file in bundle.files:
-        if file.raw or file.path.endswith((".md", ".py", ".txt")):
+        if file.path.endswith((".md", ".py", ".txt")):
             continue
-        try:
-            kind_of(file.path, file.text)
-        except InputError:
-            continue
-        found += check_text(file.path, file.text)[1]
+        if not file.raw:
+            try:
+                kind_of(file.path, file.text)
+            except InputError:
+                continue
+        found += check_bytes(file.path, file.data)[1]
     return found
 
 
@@ -152,20 +153,13 @@ def show_targets(path: str | None, as_json: bool) -> None:
 
 def check_files(paths: tuple[str, ...], as_json: bool) -> None:
     """Check files; exit 1 where any has an error."""
-    from lightloom.core.errors import InputError
     from lightloom.core.files import read_bytes
     from lightloom.core.finding import exit_code
-    from lightloom.emit.check import KINDS, check_text
+    from lightloom.emit.check import KINDS, check_bytes
 
     if not paths:
         raise click.UsageError("a file is needed: lightloom emit check FILE...")
-    results = []
-    for path in paths:
-        try:
-            text = read_bytes(path, "file").decode()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not text: {error}") from error
-        results.append((path, *check_text(path, text)))
+    results = [(path, *check_bytes(path, read_bytes(path, "file"))) for path in paths]
     everything = [finding for _, _, found in results for finding in found]
     if as_json:
         files = [{"path": p, "kind": k, "findings": f} for p, k, f in results]

@@ -97,7 +97,7 @@ def array_of(name: str, settings: Iterable[Setting]) -> list[str]:
 
 def quote(word: str) -> str:
     """Return a word safe for bash; ``$NAME`` placeholders stay live inside double quotes."""
-    if word and all(c.isalnum() or c in "-_./:=,+@%" for c in word):
+    if word and all(c.isalnum() or c in "-_./:=+@%" for c in word):
         return word
     if "$" in word:
         return '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`") + '"'

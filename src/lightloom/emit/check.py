@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from lightloom.core.errors import InputError
+from lightloom.core.errors import InputError, nearest
 from lightloom.core.finding import Finding
 
 from . import (
     lint_args,
+    lint_chakra,
     lint_config,
     lint_env,
     lint_manifest,
@@ -17,13 +18,14 @@ from . import (
     lint_sbatch,
     shell,
 )
-from .positions import read_json, read_yaml
+from .positions import Positions, read_json, read_yaml
 
 KINDS = {
     "ranktable": "HCCL rank table", "topology": "HCCL topology file",
     "deepspeed": "DeepSpeed configuration", "manifest": "Kubernetes manifest",
     "torchtitan": "torchtitan job", "sbatch": "Slurm batch file", "script": "launch script",
-    "env": "environment file", "dockerfile": "container file", "yaml": "MindFormers job",
+    "chakra": "Chakra trace", "env": "environment file",
+    "dockerfile": "container file", "yaml": "MindFormers job",
 }  # fmt: skip
 
 
@@ -34,8 +36,11 @@ def kind_of(name: str, text: str) -> str:
     if suffix == ".json" or text.lstrip()[:1] == "{":
         if '"edge_list"' in text or '"peer_list"' in text:
             return "topology"
-        return "ranktable" if re.search(r'"(server_list|rank_list|server_count)"', text) else (
-            "deepspeed")  # fmt: skip
+        if re.search(r'"(server_list|rank_list|server_count)"', text):
+            return "ranktable"
+        if re.search(r'"(train_batch_size|zero_optimization|train_micro_batch)', text):
+            return "deepspeed"
+        raise unknown(name)
     if path.name.startswith("Dockerfile") or re.search(r"^FROM \S+", text, re.M):
         return "dockerfile"
     if suffix == ".toml":
@@ -48,10 +53,26 @@ def kind_of(name: str, text: str) -> str:
         return "env"
     if suffix in (".sh", ".bash", "") or text.startswith("#!"):
         return "script"
-    raise InputError(
+    raise unknown(name)
+
+
+def unknown(name: str) -> InputError:
+    """Return the answer for a file that no checker reads."""
+    return InputError(
         f"{name}: not a file that emit check knows",
         out=f"it reads: {', '.join(KINDS.values())}",
     )
+
+
+def check_bytes(name: str, data: bytes) -> tuple[str, list[Finding]]:
+    """Return (kind, findings) for one file of any kind."""
+    if PurePath(name).suffix == ".et":
+        return "chakra", lint_chakra.check(name, data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not text: {error}") from error
+    return check_text(name, text)
 
 
 def check_text(name: str, text: str) -> tuple[str, list[Finding]]:
@@ -147,25 +168,63 @@ def check_versions(name: str, text: str, npu: str, torch: str | None, cann: str 
                     remedy=f"it goes with {pairs}")]  # fmt: skip
 
 
+MINDFORMERS = {
+    "parallel_config": {
+        "data_parallel", "model_parallel", "pipeline_stage", "context_parallel",
+        "expert_parallel", "use_seq_parallel", "micro_batch_num", "vocab_emb_dp",
+        "gradient_aggregation_group", "optimizer_shard", "context_parallel_algo",
+        "ulysses_degree_in_cp", "mem_coeff", "npu_nums_per_device", "seq_split_num",
+        "expert_model_parallel", "layer_scale",
+    },
+    "recompute_config": {
+        "recompute", "select_recompute", "parallel_optimizer_comm_recompute",
+        "mp_comm_recompute", "recompute_slice_activation", "select_comm_recompute",
+        "select_recompute_exclude", "select_comm_recompute_exclude",
+    },
+    "runner_config": {
+        "epochs", "batch_size", "sink_mode", "sink_size", "gradient_accumulation_steps",
+        "sink_per_epoch", "num_classes", "stop_step", "initial_epoch", "initial_step",
+        "has_trained_epoches", "has_trained_steps",
+    },
+}  # fmt: skip
+"""Keys of MindFormers' sections that decide speed and memory (names only)."""
+DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "micro_batch_num",
+           "context_parallel", "expert_parallel")  # fmt: skip
+
+
 def check_mindformers(name: str, text: str) -> list[Finding]:
-    """Check that a MindFormers job's degrees and stages are whole numbers above 0."""
-    out = []
+    """Check a MindFormers job: keys, degrees above 0, micro-batches that fill the pipeline."""
+    out: list[Finding] = []
     for doc in read_yaml(text):
         if not isinstance(doc.value, dict):
             raise InputError("the file holds no YAML mapping")
-        config = doc.value.get("parallel_config")
-        if not isinstance(config, dict):
-            continue
-        for key in ("data_parallel", "model_parallel", "pipeline_stage", "micro_batch_num",
-                    "context_parallel", "expert_parallel"):  # fmt: skip
-            value = config.get(key, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                where = f"{name}:{doc.line('parallel_config', key)}"
-                what = f"{key} is {value!r}: a whole number above 0"
-                out.append(Finding(severity="error", code="value", subject=where, what=what))
-        stages, batches = config.get("pipeline_stage", 1), config.get("micro_batch_num", 1)
-        if isinstance(stages, int) and isinstance(batches, int) and batches < stages:
-            where = f"{name}:{doc.line('parallel_config', 'micro_batch_num')}"
-            what = f"micro_batch_num {batches} is below pipeline_stage {stages}: stages starve"
-            out.append(Finding(severity="error", code="pipeline", subject=where, what=what))
+        for section, keys in MINDFORMERS.items():
+            for key in doc.value.get(section) or {}:
+                if key not in keys:
+                    where = f"{name}:{doc.line(section, key)}"
+                    what = f"{section} has no {key}{nearest(str(key), keys)}"
+                    out.append(
+                        Finding(severity="error", code="unknown-key", subject=where, what=what)
+                    )
+        out += check_degrees(name, doc)
+    return out
+
+
+def check_degrees(name: str, doc: Positions) -> list[Finding]:
+    """Check the degrees of a MindFormers job."""
+    out = []
+    config = doc.value.get("parallel_config")
+    if not isinstance(config, dict):
+        return []
+    for key in DEGREES:
+        value = config.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            where = f"{name}:{doc.line('parallel_config', key)}"
+            what = f"{key} is {value!r}: a whole number above 0"
+            out.append(Finding(severity="error", code="value", subject=where, what=what))
+    stages, batches = config.get("pipeline_stage", 1), config.get("micro_batch_num", 1)
+    if isinstance(stages, int) and isinstance(batches, int) and batches < stages:
+        where = f"{name}:{doc.line('parallel_config', 'micro_batch_num')}"
+        what = f"micro_batch_num {batches} is below pipeline_stage {stages}: stages starve"
+        out.append(Finding(severity="error", code="pipeline", subject=where, what=what))
     return out

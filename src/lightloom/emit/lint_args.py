@@ -57,9 +57,10 @@ def framework_of(script: Script, text: str) -> str:
 
 def check(name: str, script: Script, text: str) -> list[Finding]:
     """Return findings about a Megatron-style launch script."""
+    started = check_launcher(name, script)
     framework = framework_of(script, text)
     if not framework:
-        return []
+        return started
     known = load(framework)["options"]
     options = [o for o in options_in(script.words) if o.name not in LAUNCHER]
     out: list[Finding] = []
@@ -72,7 +73,29 @@ def check(name: str, script: Script, text: str) -> list[Finding]:
                            f"{' '.join(before.values)} on line {before.line}, "
                            f"{' '.join(option.values)} here", "the last one wins"))  # fmt: skip
         seen[option.name] = option
-    return [*out, *check_degrees(name, seen, script), *check_needs(name, seen)]
+    return [*started, *out, *check_degrees(name, seen, script), *check_needs(name, seen)]
+
+
+def check_launcher(name: str, script: Script) -> list[Finding]:
+    """Check the options between ``torchrun`` and the program it starts."""
+    out: list[Finding] = []
+    words = list(script.words)
+    starts = [i for i, w in enumerate(words) if w.text.rpartition("/")[2] in ("torchrun",)]
+    for start in starts:
+        for option in options_in(tuple(words[start + 1 :])):
+            key = option.name.replace("_", "-")
+            if option.name not in LAUNCHER and key not in LAUNCHER:
+                out.append(say(name, option.line, "unknown-option", f"torchrun has no "
+                               f"{option.name}{nearest(option.name, LAUNCHER)}"))  # fmt: skip
+            counts = key in ("--nnodes", "--nproc-per-node", "--max-restarts")
+            value = option.values[0] if option.values else ""
+            if counts and not re.fullmatch(r"\d+(:\d+)?|\$.*|auto|gpu|cpu", value):
+                out.append(say(name, option.line, "type", f"{option.name} {value!r} is not a "
+                               "number"))  # fmt: skip
+            ends = ("--no-python", "--module")
+            if any("." in v and v.endswith(".py") for v in option.values) or key in ends:
+                break
+    return out
 
 
 def say(name: str, line: int, code: str, what: str, remedy: str = "",

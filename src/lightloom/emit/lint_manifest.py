@@ -151,7 +151,7 @@ def check_meta(checker: Checker, value: dict[str, Any]) -> None:
         checker.say("name", f"{label!r} is not a DNS-1123 name of at most 63 characters",
                     ("metadata", "name"))  # fmt: skip
     for key in ("labels", "annotations"):
-        for k, v in (meta.get(key) or {}).items():
+        for k, v in mapped(meta, key).items():
             if not isinstance(v, str):
                 checker.say("type", f"{v!r} is not a string", ("metadata", key, k), f'"{v}"')
 
@@ -199,16 +199,28 @@ def check_pods(checker: Checker, value: dict[str, Any], kind: str) -> None:
             what = f"{item['name']} is written in the open"
             checker.say("secret", what, (*path, "value"), "valueFrom.secretKeyRef")
     if kind == "AscendJob":
-        names = {b.get("name") for _, i in walk(value) for b in i.get("containers") or []}
+        names = {str(b.get("name")) for _, i in walk(value) for b in listed(i, "containers")}
         if "ascend" not in names:
             checker.say("ascend-container", "the container of an AscendJob must be named ascend",
                         ("spec",))  # fmt: skip
 
 
+def listed(holder: Any, key: str) -> list[dict[str, Any]]:
+    """Return the objects of a list; nothing where the file holds something else there."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return [v if isinstance(v, dict) else {} for v in value] if isinstance(value, list) else []
+
+
+def mapped(holder: Any, key: str) -> dict[str, Any]:
+    """Return the object under a key; empty where the file holds something else there."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 def check_container(checker: Checker, box: dict[str, Any], path: Path) -> None:
     """Check the resources of one container."""
-    resources = box.get("resources") or {}
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    resources = mapped(box, "resources")
+    limits, requests = mapped(resources, "limits"), mapped(resources, "requests")
     for key, count in limits.items():
         if RESOURCES.match(str(key)) and key in requests and requests[key] != count:
             what = f"{key}: request {requests[key]} is not the limit {count}"
@@ -222,10 +234,10 @@ def check_container(checker: Checker, box: dict[str, Any], path: Path) -> None:
 
 def check_volumes(checker: Checker, pod: dict[str, Any], path: Path) -> None:
     """Check that every mount has its volume."""
-    names = {v.get("name") for v in pod.get("volumes") or [] if isinstance(v, dict)}
-    for i, box in enumerate(pod["containers"]):
-        for k, mount in enumerate((box or {}).get("volumeMounts") or []):
-            if mount.get("name") not in names:
+    names = {str(v.get("name")) for v in listed(pod, "volumes")}
+    for i, box in enumerate(listed(pod, "containers")):
+        for k, mount in enumerate(listed(box, "volumeMounts")):
+            if str(mount.get("name")) not in names:
                 where = (*path, "containers", i, "volumeMounts", k, "name")
                 checker.say("volume", f"{mount.get('name')!r} is not in volumes", where)
 
@@ -236,7 +248,8 @@ def check_scheduling(checker: Checker, value: dict[str, Any]) -> None:
     assert isinstance(spec, dict)
     tasks = spec.get("tasks")
     if isinstance(tasks, list) and isinstance(spec.get("minAvailable"), int):
-        total = sum(t.get("replicas", 1) for t in tasks if isinstance(t, dict))
+        counts = [t.get("replicas", 1) for t in tasks if isinstance(t, dict)]
+        total = sum(n for n in counts if isinstance(n, int))
         if spec["minAvailable"] > total:
             checker.say("gang", f"{spec['minAvailable']} is more than the {total} replicas",
                         ("spec", "minAvailable"))  # fmt: skip
@@ -253,7 +266,7 @@ def check_scheduling(checker: Checker, value: dict[str, Any]) -> None:
 
 def check_superpod(checker: Checker, value: dict[str, Any]) -> None:
     """Check ``sp-block``: whole hosts, and a divisor of the job."""
-    marks = (value.get("metadata") or {}).get("annotations") or {}
+    marks = mapped(mapped(value, "metadata"), "annotations")
     if "sp-block" not in marks:
         return
     path = ("metadata", "annotations", "sp-block")
@@ -261,7 +274,7 @@ def check_superpod(checker: Checker, value: dict[str, Any]) -> None:
     if not text.isdigit() or int(text) < 1:
         checker.say("sp-block", f"{text!r} is not a number of cards", path)
         return
-    per = [int(c) for _, item in walk(value) for k, c in (item.get("limits") or {}).items()
+    per = [int(c) for _, item in walk(value) for k, c in mapped(item, "limits").items()
            if RESOURCES.match(str(k)) and str(c).isdigit()]  # fmt: skip
     hosts = [item[k] for _, item in walk(value) for k in ("replicas", "numNodes", "completions")
              if isinstance(item.get(k), int)]  # fmt: skip
