@@ -85,11 +85,19 @@ class Columns:
 
     def take(self, rows: Any) -> Columns:
         """Return the candidates chosen by an index array, a mask or a slice."""
-        tables = ("precisions", "layouts", "framework", "task", "lora_rank")
-        picked = {
-            f.name: getattr(self, f.name) if f.name in tables else getattr(self, f.name)[rows]
-            for f in fields(self)
-        }
+        if isinstance(rows, slice):
+            size = len(range(*rows.indices(len(self))))
+        else:
+            rows = np.asarray(rows)
+            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+            size = len(rows)
+        picked: dict[str, Any] = {}
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if name not in _TABLES:
+                same = value.strides == (0,) and size > 0
+                value = np.broadcast_to(value[:1], (size,)) if same else value[rows]
+            picked[name] = value
         return Columns(**picked)
 
     def code(self, name: str, word: str) -> int:
@@ -105,6 +113,10 @@ class Columns:
     def micro_batches(self) -> I64:
         """Micro-batches that each replica accumulates."""
         return self.global_batch // (self.dp * self.micro_batch)
+
+
+_FIELDS = tuple(f.name for f in fields(Columns))
+_TABLES = frozenset(("precisions", "layouts", "framework", "task", "lora_rank"))
 
 
 def code_of(name: str, word: str) -> int:

@@ -33,8 +33,8 @@ from .goodput import goodput_of
 from .job import Job
 from .layer_table import LAYER_KEY, LayerTable, layer_table
 from .memo import per_object
-from .memory import stage_memory, widths_of
-from .pipeline import INTERLEAVED, Stages, bubble_share, stages_of
+from .memory import fragmentation_share, held_parts, logit_bytes, widths_of
+from .pipeline import INTERLEAVED, Stages, bubble_share, in_flight, stages_of
 from .power import energy_of
 from .precision import parse_precision
 from .sharding import Z2, Z3, Owned, Replication, owned, replication, shards_of, stage_counts
@@ -42,6 +42,9 @@ from .sharding import Z2, Z3, Owned, Replication, owned, replication, shards_of,
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 CHUNK = 1 << 14
+HOLDING_KEY = ("tp", "ep", "etp", "dp", "cp", "zero", "hsdp_shard", "gradient_dtype",
+               "optimizer_dtype", "offload_optimizer", "precision")  # fmt: skip
+"""Columns that decide what a rank holds all step long, beside the layout."""
 TIME_PARTS = (*lt.TIME_NAMES, "pp", "dp", "bubble", "optimizer", "data", "straggler")
 COMM_PARTS = ("tp", "cp", "ep", "pp", "dp")
 WIDE = (-0.35, 0.35)
@@ -85,11 +88,29 @@ class StageTimes:
 
     part_QV: F64
     slowest_V: F64
-    whole_V: F64
+    share_V: F64
+    """Fill and drain of the schedule over those of plain 1F1B."""
+    bubble_V: F64
+    """Seconds of fill and drain, messages not counted."""
     extra_V: F64
     """FLOPs of recomputation over all stages of one pipeline."""
     saved_KV: F64
     working_KV: F64
+    logits_KV: F64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holdings:
+    """What ranks hold and what replicas exchange, once a step. Axis W."""
+
+    parts: dict[str, F64]
+    """Bytes by part, shapes (K, W)."""
+    bytes_KW: F64
+    """Their sum, with what the allocator loses on gathered parameters."""
+    replicas: Replication
+    optimizer_s: F64
+    goodput: F64
+    owned: Owned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,13 +120,18 @@ class Tables:
     stages: Stages
     times: StageTimes
     v_N: I64
-    owned: Owned
-    d_N: I64
-    replicas: Replication
+    holdings: Holdings
     w_N: I64
+    held_KM: F64
+    """Micro-batches in flight per distinct (layout, micro-batches)."""
+    m_N: I64
     message: F64
     """Seconds of one message between neighbouring stages."""
     p_N: I64
+    micro_batches: I64
+    flops: F64
+    """Model FLOPs of one sequence per distinct length."""
+    s_N: I64
 
 
 def layer_tables(job: Job, c: Columns, cal: Calibration) -> tuple[LayerTable, I64]:
@@ -133,22 +159,26 @@ def layer_tables(job: Job, c: Columns, cal: Calibration) -> tuple[LayerTable, I6
     return merged, inverse
 
 
-def stage_times(table: LayerTable, stages: Stages, u_V: I64, layout_V: I64) -> StageTimes:
-    """Return the slowest stage of each (layer row, layout): its parts, and the sum of all."""
+def stage_times(
+    job: Job, c: Columns, table: LayerTable, stages: Stages, u_V: I64, layout_V: I64
+) -> StageTimes:
+    """Return the slowest stage of each (layer row, layout): its parts, and fill and drain."""
     counts = stage_counts(stages, layout_V)
     total = table.total_XU[:, u_V]
     stage_KV = (counts * total[:, None]).sum(axis=0)
-    slowest = stage_KV.argmax(axis=0)
-    at = counts[:, slowest, np.arange(len(u_V))]
-    part = np.zeros((lt.PARTS, len(u_V)))
-    for x in range(len(total)):
+    at = counts[:, stage_KV.argmax(axis=0), np.arange(len(u_V))]
+    part = at[0] * table.cost_QXU[:, 0, u_V]
+    for x in range(1, len(total)):
         part += at[x] * table.cost_QXU[:, x, u_V]
+    slow = stage_KV.max(axis=0)
     whole = stages.whole_XU[:, layout_V]
     extra = (whole * table.cost_QXU[lt.EXTRA_FLOPS][:, u_V]).sum(axis=0)
+    share = bubble_share(c.schedule, c.pp, c.vpp, part[lt.FORWARD] / slow, part[lt.WEIGHT] / slow)
+    bubble = share * ((whole * total).sum(axis=0) - slow)
     saved = (counts * table.saved_XU[:, u_V][:, None]).sum(axis=0)
     working = ((counts > 0) * table.working_XU[:, u_V][:, None]).max(axis=0)
-    return StageTimes(part, stage_KV.max(axis=0), (whole * total).sum(axis=0), extra, saved,
-                      working)  # fmt: skip
+    logits = logit_bytes(job, c, stages.last_KU[:, layout_V])
+    return StageTimes(part, slow, share, bubble, extra, saved, working, logits)
 
 
 def message_seconds(job: Job, c: Columns, cal: Calibration) -> F64:
@@ -167,30 +197,44 @@ def message_seconds(job: Job, c: Columns, cal: Calibration) -> F64:
     return only
 
 
+def holdings_of(job: Job, c: Columns, stages: Stages, layout_W: I64, cal: Calibration) -> Holdings:
+    """Return what ranks hold and exchange for the distinct rows `c`."""
+    first, d_W = unique_rows(c.tp, c.ep, c.etp, layout_W)
+    mine = owned(job, c.take(first), stage_counts(stages, layout_W[first]))
+    mine = Owned(*(getattr(mine, name)[..., d_W] for name in Owned.__slots__))
+    sent = widths_of(c, framework_of(job.framework).master_is_weight).sent
+    parts = held_parts(job, c, mine, stages.rank_KU[:, layout_W], cal)
+    bytes_ = sum(parts.values(), fragmentation_share(cal) * parts["gathered"])
+    good = goodput_of(job.cluster, c.world.astype(np.float64), _parameters(job.model))[0]
+    return Holdings(parts, bytes_, replication(job, c, mine, sent, cal),
+                    optimizer_seconds(job, c, mine, cal), good, mine)  # fmt: skip
+
+
 def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Tables:
     """Return all tables of `c`; `every` keeps all pipeline stages instead of those that bind."""
     stages = stages_of(job.model, c, every)
+    layout_N = stages.inverse_N
     table, u_N = layer_tables(job, c, cal)
-    v_first, v_N = unique_rows(u_N, stages.inverse_N)
-    times = stage_times(table, stages, u_N[v_first], stages.inverse_N[v_first])
-    d_first, d_N = unique_rows(c.tp, c.ep, c.etp, stages.inverse_N)
-    mine = owned(job, c.take(d_first), stage_counts(stages, stages.inverse_N[d_first]))
-    w_first, w_N = unique_rows(d_N, c.dp, c.cp, c.zero, c.hsdp_shard, c.gradient_dtype, c.precision)
-    rows = c.take(w_first)
-    sent = widths_of(rows, framework_of(job.framework).master_is_weight).sent
-    replicas = replication(job, rows, _take_owned(mine, d_N[w_first]), sent, cal)
-    p_first, p_N = unique_rows(c.tp, c.cp, c.dp, c.micro_batch, c.seq, c.sequence_parallel,
-                               (c.pp > 1).astype(np.int64))  # fmt: skip
-    message = message_seconds(job, c.take(p_first), cal)
-    return Tables(stages, times, v_N, mine, d_N, replicas, w_N, message, p_N)
-
-
-def _take_owned(o: Owned, rows: Any) -> Owned:
-    return Owned(*(getattr(o, name)[..., rows] for name in Owned.__slots__))
+    first, v_N = unique_rows(u_N, layout_N)
+    times = stage_times(job, c.take(first), table, stages, u_N[first], layout_N[first])
+    first, w_N = unique_rows(layout_N, *(getattr(c, name) for name in HOLDING_KEY))
+    holdings = holdings_of(job, c.take(first), stages, layout_N[first], cal)
+    micro_batches = c.micro_batches
+    first, m_N = unique_rows(layout_N, micro_batches)
+    rows = c.take(first)
+    held = in_flight(rows.schedule, rows.pp, rows.vpp, micro_batches[first],
+                     stages.rank_KU[:, layout_N[first]])  # fmt: skip
+    first, p_N = unique_rows(c.tp, c.cp, c.dp, c.micro_batch, c.seq, c.sequence_parallel,
+                             (c.pp > 1).astype(np.int64))  # fmt: skip
+    message = message_seconds(job, c.take(first), cal)
+    first, s_N = unique_rows(c.seq)
+    flops = model_flops_per_sequence(job.model, c.seq[first].astype(np.float64), job.task)
+    return Tables(stages, times, v_N, holdings, w_N, held, m_N, message, p_N, micro_batches,
+                  flops, s_N)  # fmt: skip
 
 
 def replica_seconds(
-    job: Job, c: Columns, r: Replication, forward: F64, backward: F64, cal: Calibration
+    job: Job, c: Columns, r: Replication, m: F64, forward: F64, backward: F64, cal: Calibration
 ) -> tuple[F64, F64]:
     """Return (exposed, hidden) seconds of data-parallel communication per step. Shape (N,).
 
@@ -200,7 +244,6 @@ def replica_seconds(
     """
     share_g = lt.overlap_of(cal, job.framework, "dp") * c.overlap_grad
     share_p = lt.overlap_of(cal, job.framework, "param") * c.overlap_param
-    m = c.micro_batches.astype(np.float64)
     sharded = c.zero >= Z3
     each = np.where(sharded & (c.pp == 1) | (c.zero == Z2), m, 1.0)
     gather_each = np.where(sharded & (c.pp == 1), m, 1.0)
@@ -245,18 +288,15 @@ def _parameters(model: Model) -> float:
 def _pipeline(c: Columns, t: Tables, rows: slice, cal: Calibration, framework: str) -> _Pipe:
     """Return seconds of all micro-batches through the slowest stage, fill and drain, messages."""
     v = t.v_N[rows]
-    slow, whole = t.times.slowest_V[v], t.times.whole_V[v]
-    part = t.times.part_QV[:, v]
     pp = c.pp.astype(np.float64)
-    m = c.micro_batches.astype(np.float64)
+    m = t.micro_batches[rows].astype(np.float64)
     message = t.message[t.p_N[rows]]
     on = lt.overlap_of(cal, framework, "pp") * c.overlap_pp * (c.schedule >= INTERLEAVED)
     sent = 2.0 * c.vpp * message
     exposed = sent * (1.0 - on)
-    share = bubble_share(c.schedule, c.pp, c.vpp, part[lt.FORWARD] / slow, part[lt.WEIGHT] / slow)
-    bubble = share * (whole - slow + (pp - 1.0) * exposed)
+    bubble = t.times.bubble_V[v] + t.times.share_V[v] * (pp - 1.0) * exposed
     wires = m * exposed + 2.0 * (pp - 1.0) * message
-    return _Pipe(part, m, slow, bubble, wires, m * sent * on)
+    return _Pipe(t.times.part_QV[:, v], m, t.times.slowest_V[v], bubble, wires, m * sent * on)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,14 +314,13 @@ def _times(
 ) -> tuple[dict[str, F64], dict[str, F64]]:
     """Return (seconds by part, hidden seconds by axis) of candidates `rows`."""
     pipe = _pipeline(c, t, rows, cal, job.framework)
-    own = _take_owned(t.owned, t.d_N[rows])
     w = t.w_N[rows]
-    r = Replication(t.replicas.gradients[w], t.replicas.parameters[w], t.replicas.replicas[w])
+    r = Replication(*(getattr(t.holdings.replicas, n)[w] for n in Replication.__slots__))
     forward = pipe.part_QN[lt.FORWARD]
-    dp, hidden_dp = replica_seconds(job, c, r, forward, pipe.slow - forward, cal)
+    dp, hidden_dp = replica_seconds(job, c, r, pipe.m, forward, pipe.slow - forward, cal)
     parts = {name: pipe.m * pipe.part_QN[q] for q, name in enumerate(lt.TIME_NAMES)}
     parts["pp"], parts["dp"], parts["bubble"] = pipe.wires, dp, pipe.bubble
-    parts["optimizer"] = optimizer_seconds(job, c, own, cal)
+    parts["optimizer"] = t.holdings.optimizer_s[w]
     parts["data"] = np.full(len(c), cal.overhead.get("step_s", 0.0))
     steady = pipe.m * pipe.slow + pipe.bubble
     late = np.sqrt(2.0 * np.log(np.maximum(c.world, 2).astype(np.float64)))
@@ -292,29 +331,42 @@ def _times(
     return parts, hidden
 
 
-def memory_parts(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> dict[str, F64]:
+def memory_parts(t: Tables, rows: slice, cal: Calibration) -> dict[str, F64]:
     """Return bytes by part of the stages kept in `t`, candidates `rows`. Shapes (K, rows)."""
-    v, layout = t.v_N[rows], t.stages.inverse_N[rows]
-    return stage_memory(
-        job, c, _take_owned(t.owned, t.d_N[rows]), t.stages.rank_KU[:, layout],
-        t.stages.last_KU[:, layout], t.times.saved_KV[:, v], t.times.working_KV[:, v], cal,
-    )  # fmt: skip
+    v, w = t.v_N[rows], t.w_N[rows]
+    parts = {name: value[:, w] for name, value in t.holdings.parts.items()}
+    held = t.held_KM[:, t.m_N[rows]]
+    parts["activations"] = t.times.saved_KV[:, v] * held + t.times.working_KV[:, v]
+    parts["logits"] = t.times.logits_KV[:, v]
+    loose = parts["activations"] + parts["logits"] + parts["gathered"]
+    parts["fragmentation"] = fragmentation_share(cal) * loose
+    return parts
+
+
+def peak_bytes(t: Tables, rows: slice, cal: Calibration) -> F64:
+    """Return the sum of `memory_parts` on the worst stage kept in `t`."""
+    v = t.v_N[rows]
+    loose = t.times.saved_KV[:, v] * t.held_KM[:, t.m_N[rows]]
+    loose += (t.times.working_KV + t.times.logits_KV)[:, v]
+    loose *= 1.0 + fragmentation_share(cal)
+    loose += t.holdings.bytes_KW[:, t.w_N[rows]]
+    peak: F64 = loose.max(axis=0)
+    return peak
 
 
 def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> dict[str, Any]:
     """Return every array of `Costs` for candidates `rows` (already cut out as `c`)."""
     parts, hidden = _times(job, c, t, rows, cal)
     step: F64 = sum(parts.values(), np.zeros(len(c)))
-    memory = memory_parts(job, c, t, rows, cal)
-    peak = sum(memory.values(), np.zeros_like(memory["weights"])).max(axis=0)
+    peak = peak_bytes(t, rows, cal)
     seq = c.seq.astype(np.float64)
     batch = c.global_batch.astype(np.float64)
-    flops = batch * model_flops_per_sequence(job.model, seq, job.task)
+    flops = batch * t.flops[t.s_N[rows]]
     chip = job.cluster.chip
     peaks = np.array([chip.peak_of(parse_precision(p).mlp) for p in c.precisions])[c.precision]
     mfu = flops / (step * job.cards * peaks)
     ranks = (c.dp * c.cp * c.tp).astype(np.float64)
-    extra = t.times.extra_V[t.v_N[rows]] * ranks * c.micro_batches
+    extra = t.times.extra_V[t.v_N[rows]] * ranks * t.micro_batches[rows]
     matrix = parts["gemm"] + parts["attention"] + parts["experts"] + parts["recompute"]
     used = c.world.astype(np.float64)
     watts, joules = energy_of(
@@ -329,18 +381,8 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
         "bubble": parts["bubble"] / step,
         "exposed_comm": sum((parts[n] for n in COMM_PARTS), np.zeros(len(c))) / step,
         "power_w": watts, "energy_j": joules,
-        "goodput": goodput_of(job.cluster, used, _parameters(job.model))[0],
+        "goodput": t.holdings.goodput[t.w_N[rows]],
     }  # fmt: skip
-
-
-def _join(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    joined: dict[str, Any] = {}
-    for name, value in pieces[0].items():
-        if isinstance(value, dict):
-            joined[name] = {k: np.concatenate([p[name][k] for p in pieces]) for k in value}
-        else:
-            joined[name] = np.concatenate([p[name] for p in pieces])
-    return joined
 
 
 def costs_of(job: Job, columns: Columns, tables: Tables, cal: Calibration) -> Costs:
@@ -348,11 +390,17 @@ def costs_of(job: Job, columns: Columns, tables: Tables, cal: Calibration) -> Co
     size = len(columns)
     if size <= CHUNK:
         return Costs(**_chunk(job, columns, tables, slice(0, size), cal), usable_bytes=job.usable)
-    pieces = []
+    whole: dict[str, Any] = {}
     for start in range(0, size, CHUNK):
         rows = slice(start, min(start + CHUNK, size))
-        pieces.append(_chunk(job, columns.take(rows), tables, rows, cal))
-    return Costs(**_join(pieces), usable_bytes=job.usable)
+        for name, value in _chunk(job, columns.take(rows), tables, rows, cal).items():
+            pairs = value.items() if isinstance(value, dict) else ((None, value),)
+            for key, array in pairs:
+                if start == 0:
+                    place = whole.setdefault(name, {}) if key is not None else whole
+                    place[key if key is not None else name] = np.empty(size, array.dtype)
+                (whole[name][key] if key is not None else whole[name])[rows] = array
+    return Costs(**whole, usable_bytes=job.usable)
 
 
 def evaluate(job: Job, columns: Columns, calibration: Calibration | None = None) -> Costs:

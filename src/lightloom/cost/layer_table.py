@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from . import kernels
 from . import layer_time as lt
 from .anatomy import Anatomy, anatomy_of
-from .calibration import Calibration, Kernels
-from .columns import RECOMPUTE, Columns
+from .calibration import Calibration
+from .columns import RECOMPUTE, Columns, unique_rows
 from .frameworks import framework_of
 from .job import Job
 from .precision import Precision
 
 F64 = NDArray[np.float64]
-LAYER_KEY = ("tp", "cp", "ep", "etp", "micro_batch", "seq", "sequence_parallel", "cp_kind",
-             "recompute", "overlap_tp", "overlap_ep")  # fmt: skip
+KERNEL_KEY = ("tp", "cp", "ep", "etp", "micro_batch", "seq", "sequence_parallel", "cp_kind")
+"""Columns that shape a layer's kernels and messages."""
+LAYER_KEY = (*KERNEL_KEY, "recompute", "overlap_tp", "overlap_ep")
 """Columns that a layer sees; with partial recomputation also pp and recompute_layers."""
 LOSS_BYTES = 14.0
 """Bytes per logit that the loss moves: bf16 read, fp32 written and read, gradient written."""
@@ -44,12 +45,9 @@ class LayerTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ahead:
-    """Forward quantities that several parts need."""
+class _Layer:
+    """What a layer does forward, whatever is recomputed or hidden. Shapes (..., X, U)."""
 
-    t: F64
-    shard: F64
-    rows: F64
     gemm: F64
     """(3, X, U): forward, input gradient, weight gradient."""
     core: F64
@@ -58,6 +56,16 @@ class _Ahead:
     element: F64
     flops: F64
     core_flops: F64
+    tp: F64
+    """Seconds of communication, forward."""
+    cp: F64
+    ep: F64
+    every: F64
+    """Bytes kept without recomputation, with selective recomputation, and of the input alone."""
+    chosen: F64
+    entry: F64
+    gradient: F64
+    """Bytes of gradients alive while the layer runs backward."""
 
 
 def recompute_share(job: Job, c: Columns) -> F64:
@@ -77,8 +85,9 @@ def _pad(values: F64, kinds: int) -> F64:
     return np.concatenate([values, lost], axis=-2)
 
 
-def _ahead(job: Job, a: Anatomy, p: Precision, c: Columns, k: Kernels) -> _Ahead:
-    chip = job.cluster.chip
+def _layer(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> _Layer:
+    """Return what one layer of each kind, the head and the embedding do forward."""
+    chip, k = job.cluster.chip, cal.kernels_of(job.cluster.chip.arch)
     kinds = len(a.attends_B) + 2
     tp = c.tp.astype(np.float64)
     t = c.micro_batch * c.seq / c.cp.astype(np.float64)
@@ -95,9 +104,20 @@ def _ahead(job: Job, a: Anatomy, p: Precision, c: Columns, k: Kernels) -> _Ahead
     bytes_[-2] = t * a.vocab / tp * LOSS_BYTES / 3.0 * (1.0 + a.mtp)
     bytes_[-1] = t * a.hidden * 3.0 * p.activation
     element = kernels.memory_seconds(chip, bytes_, k)
-    return _Ahead(t, shard, rows, _pad(gemm, kinds), _pad(core, kinds), _pad(core_back, kinds),
-                  _pad(expert, kinds), element, _pad(flops, kinds),
-                  _pad(core_flops, kinds))  # fmt: skip
+    wires = (lt.tensor_comm(job, a, p, c, t, cal), lt.context_comm(job, a, p, c, cal),
+             lt.expert_comm(job, a, p, c, t, cal))  # fmt: skip
+    kept = activation_bytes(job, a, p, c, t, shard, rows)
+    parts: tuple[F64, ...] = (core, core_back, expert, element, flops, core_flops, *wires)
+    return _Layer(*[_pad(x, kinds) for x in (gemm, *parts, *kept)])
+
+
+def _layers(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> _Layer:
+    """Return `_layer` of every row, priced once per distinct shape."""
+    first, inverse = unique_rows(*(getattr(c, name) for name in KERNEL_KEY))
+    x = _layer(job, a, p, c.take(first), cal)
+    if len(first) == len(c) == 1:
+        return x
+    return _Layer(*(getattr(x, name)[..., inverse] for name in _Layer.__slots__))
 
 
 def kernel_counts(a: Anatomy) -> F64:
@@ -110,36 +130,28 @@ def kernel_counts(a: Anatomy) -> F64:
     return np.concatenate([blocks, matrices[-1:] + 6.0, np.ones((1, 1))])
 
 
-def _comm(
-    job: Job, a: Anatomy, p: Precision, c: Columns, x: _Ahead, cal: Calibration, cost: F64
-) -> F64:
+def _comm(job: Job, c: Columns, x: _Layer, cal: Calibration, cost: F64, again: F64) -> F64:
     """Fill exposed and hidden communication of `cost`; return its forward seconds. (X, U)."""
-    kinds = cost.shape[1]
-    again = recompute_share(job, c)
-    tp = _pad(lt.tensor_comm(job, a, p, c, x.t, cal), kinds)
-    cp = _pad(lt.context_comm(job, a, p, c, cal), kinds)
-    ep = _pad(lt.expert_comm(job, a, p, c, x.t, cal), kinds)
     gemm = x.gemm.sum(axis=0)
     core = x.core + x.core_back
     busy = gemm + core + 3.0 * x.expert
     name = job.framework
     for row, hidden_row, seconds, times, on, under, axis in (
-        (lt.TP, lt.HIDDEN_TP, tp, 2.0, c.overlap_tp, gemm, "tp"),
-        (lt.CP, lt.HIDDEN_CP, cp, 3.0, c.cp_kind == 0, core, "cp"),
-        (lt.EP, lt.HIDDEN_EP, ep, 2.0, c.overlap_ep, busy, "ep"),
+        (lt.TP, lt.HIDDEN_TP, x.tp, 2.0, c.overlap_tp, gemm, "tp"),
+        (lt.CP, lt.HIDDEN_CP, x.cp, 3.0, c.cp_kind == 0, core, "cp"),
+        (lt.EP, lt.HIDDEN_EP, x.ep, 2.0, c.overlap_ep, busy, "ep"),
     ):
         whole = (times + again) * seconds
         share = lt.overlap_of(cal, name, axis)
         hidden = on * np.minimum(share * whole, under)
         cost[row], cost[hidden_row] = whole - hidden, hidden
-    return tp + cp + ep
+    return x.tp + x.cp + x.ep
 
 
 def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTable:
     """Return the costs of one layer of each kind for every row of `c`, at one precision."""
     a = anatomy_of(job.model)
-    k = cal.kernels_of(job.cluster.chip.arch)
-    x = _ahead(job, a, p, c, k)
+    x = _layers(job, a, p, c, cal)
     cost = np.zeros((lt.PARTS, *x.element.shape))
     trains = 0.0 if job.task == "lora" else 1.0
     cost[lt.GEMM] = x.gemm[0] + x.gemm[1] + trains * x.gemm[2]
@@ -159,25 +171,28 @@ def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTa
         repeat, extra = repeat + chosen * part, extra + chosen * flops
     repeat[-2:], extra[-2:] = 0.0, 0.0
     cost[lt.RECOMPUTE], cost[lt.EXTRA_FLOPS] = repeat, extra
-    ahead = _comm(job, a, p, c, x, cal, cost)
+    ahead = _comm(job, c, x, cal, cost, again)
     host = cal.overhead.get("kernel_host_s", HOST_KERNEL_S) * kernel_counts(a) * (3.0 + again)
     device = cost[: lt.LAUNCH].sum(axis=0)
     cost[lt.LAUNCH] = np.maximum(host - device, 0.0) + cal.overhead.get("layer_s", 0.0)
     cost[lt.FORWARD] = forward + ahead + cost[lt.LAUNCH] / 3.0
     cost[lt.WEIGHT] = trains * (x.gemm[2] + x.expert)
     total = cost[: lt.FORWARD].sum(axis=0)
-    saved, working = activation_bytes(job, a, p, c, x.t, x.shard, x.rows)
-    return LayerTable(cost, total, saved, working)
+    kept = again * x.entry + (1.0 - again) * x.every
+    saved = np.where(chosen, x.chosen, kept)
+    once = np.where(again > 0, x.every, np.where(chosen, x.every - x.chosen, 0.0))
+    return LayerTable(cost, total, saved, x.gradient + once)
 
 
 def activation_bytes(
     job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, shard: F64, rows: F64
-) -> tuple[F64, F64]:
-    """Return (bytes kept per layer, bytes alive while one layer runs backward). Shapes (X, U).
+) -> tuple[F64, F64, F64, F64]:
+    """Return bytes kept per layer: all, with selective recomputation, input alone; and gradients.
 
     Korthikanti et al. 2022, equations 1-5, for any attention and MLP: norm inputs and outputs
     4 w t h, query, key, value and output, latents, MLP inputs, routed rows, dropout masks, and
     the score matrix where attention is not fused. Full recomputation keeps the layer's input.
+    Gradients are what is alive beside, while one layer runs backward. Shapes (X, U).
     """
     w, h, tp = p.activation, a.hidden, c.tp
     kv = np.minimum(np.maximum(a.kv_A / tp, 1.0), np.maximum(a.heads_A / tp, 1.0))
@@ -199,13 +214,9 @@ def activation_bytes(
         chosen = entry + half + out + lse
     else:
         chosen = every - scores - lse
-    again = recompute_share(job, c)
-    selective = c.recompute == RECOMPUTE.index("selective")
-    kept = np.where(selective, chosen, again * entry + (1.0 - again) * every)
     gradient = w * t * h + (1.0 + a.gated_B) * np.maximum(wide, routed / 3.0)
-    alive = gradient + np.where(again > 0, every, np.where(selective, every - chosen, 0.0))
-    saved, working = np.zeros((2, len(a.attends_B) + 2, len(t)))
-    saved[:-2], working[:-2] = kept, alive
-    saved[-2] = entry
-    saved[-1] = shard * h if a.dropout else 0.0
-    return saved, working
+    found = np.zeros((4, len(a.attends_B) + 2, len(t)))
+    found[0, :-2], found[1, :-2], found[2, :-2], found[3, :-2] = every, chosen, entry, gradient
+    found[:3, -2] = entry
+    found[:3, -1] = shard * h if a.dropout else 0.0
+    return found[0], found[1], found[2], found[3]

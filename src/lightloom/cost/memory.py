@@ -16,7 +16,6 @@ from .calibration import Calibration
 from .columns import Columns
 from .frameworks import framework_of
 from .job import Job
-from .pipeline import in_flight
 from .precision import parse_precision
 from .sharding import DTYPE_BYTES, Z3, Owned, shards_of
 
@@ -68,7 +67,7 @@ def widths_of(c: Columns, master_is_weight: bool) -> Widths:
     return Widths(weight, master, column([p.quantised for p in table]), sent)
 
 
-def model_states(job: Job, c: Columns, o: Owned, rank_KN: I64) -> dict[str, F64]:
+def model_states(job: Job, c: Columns, o: Owned) -> dict[str, F64]:
     """Return weights, gradients, optimiser and gathered parameters of each stage. Shapes (K, N).
 
     ZeRO (Rajbhandari et al. 2020): stage 1 shards the optimiser, 2 also gradients, 3 also weights.
@@ -109,31 +108,24 @@ def communicators(job: Job, c: Columns, rank_KN: I64) -> F64:
     return total
 
 
-def stage_memory(
-    job: Job,
-    c: Columns,
-    o: Owned,
-    rank_KN: I64,
-    last_KN: F64,
-    saved_KN: F64,
-    working_KN: F64,
-    cal: Calibration,
-) -> dict[str, F64]:
-    """Return bytes of each part of each stage. Shapes (K, N).
-
-    `saved_KN` bytes that one micro-batch leaves on the stage, `working_KN` of the layer in work.
-    """
-    parts = model_states(job, c, o, rank_KN)
-    held = in_flight(c.schedule, c.pp, c.vpp, c.micro_batches, rank_KN)
-    parts["activations"] = saved_KN * held + working_KN
-    tokens = c.micro_batch * c.seq / c.cp
-    one = LOGIT_BYTES[framework_of(job.framework).selective] * tokens
-    parts["logits"] = np.minimum(last_KN, 1.0) * one * (anatomy_of(job.model).vocab / c.tp)
-    parts["communicators"] = communicators(job, c, rank_KN)
-    parts["context"] = np.full_like(saved_KN, cal.overhead.get("context_bytes", CONTEXT))
-    loose = parts["activations"] + parts["logits"] + parts["gathered"]
-    parts["fragmentation"] = cal.overhead.get("fragmentation", FRAGMENTATION) * loose
+def held_parts(job: Job, c: Columns, o: Owned, rank_KW: I64, cal: Calibration) -> dict[str, F64]:
+    """Return bytes that a stage holds all step long, by part. Shapes (K, W)."""
+    parts = model_states(job, c, o)
+    parts["communicators"] = communicators(job, c, rank_KW)
+    parts["context"] = np.full_like(parts["weights"], cal.overhead.get("context_bytes", CONTEXT))
     return parts
+
+
+def logit_bytes(job: Job, c: Columns, last_KV: F64) -> F64:
+    """Return bytes of logits alive on the stages that hold the head. Shape (K, V)."""
+    one = LOGIT_BYTES[framework_of(job.framework).selective] * c.micro_batch * c.seq / c.cp
+    logits: F64 = np.minimum(last_KV, 1.0) * one * (anatomy_of(job.model).vocab / c.tp)
+    return logits
+
+
+def fragmentation_share(cal: Calibration) -> float:
+    """Return the share of passing allocations that the allocator loses."""
+    return cal.overhead.get("fragmentation", FRAGMENTATION)
 
 
 def load_bytes(parts: dict[str, float], largest: float) -> float:

@@ -19,7 +19,6 @@ from .evaluate import (
     Tables,
     layer_tables,
     message_seconds,
-    optimizer_seconds,
     replica_seconds,
     tables_of,
 )
@@ -114,7 +113,7 @@ def stage_operations(
     return StepOperations(
         tuple(stages),
         _gradient_messages(job, c, tables, cal),
-        float(optimizer_seconds(job, c, tables.owned, cal)[0]),
+        float(tables.holdings.optimizer_s[0]),
         float(message_seconds(job, c, cal)[0]),
     )
 
@@ -188,7 +187,7 @@ def _gradient_messages(
 ) -> tuple[Message, ...]:
 
     assert isinstance(tables, Tables)
-    o, r = tables.owned, tables.replicas
+    o, r = tables.holdings.owned, tables.holdings.replicas
     sharded = int(c.zero[0]) >= 3
     group, stride = int(c.dp[0] * c.cp[0]), int(c.tp[0])
     if group <= 1:
@@ -202,6 +201,7 @@ def _gradient_messages(
         job,
         c,
         r,
+        tables.micro_batches.astype(np.float64),
         tables.times.part_QV[lt.FORWARD],
         tables.times.slowest_V - tables.times.part_QV[lt.FORWARD],
         cal,

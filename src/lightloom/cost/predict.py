@@ -17,8 +17,8 @@ from .job import Job, check_strategy
 GIB = 2.0**30
 
 
-def _stages(job: Job, c: Columns, tables: Tables, cal: Calibration) -> tuple[StageMemory, ...]:
-    parts = memory_parts(job, c, tables, slice(0, 1), cal)
+def _stages(c: Columns, tables: Tables, cal: Calibration) -> tuple[StageMemory, ...]:
+    parts = memory_parts(tables, slice(0, 1), cal)
     lists = {name: value[:, 0].tolist() for name, value in parts.items()}
     return tuple(
         StageMemory(stage=s, parts={name: values[s] for name, values in lists.items()})
@@ -32,7 +32,7 @@ def stage_memories(
     """Return bytes by part on the worst rank of every pipeline rank (stage), in order."""
     cal = calibration if calibration is not None else default_calibration()
     c = columns_of([strategy])
-    return _stages(job, c, tables_of(job, c, cal, every=True), cal)
+    return _stages(c, tables_of(job, c, cal, every=True), cal)
 
 
 def predict(job: Job, strategy: Strategy, calibration: Calibration | None = None) -> Prediction:
@@ -42,7 +42,7 @@ def predict(job: Job, strategy: Strategy, calibration: Calibration | None = None
     c = columns_of([strategy])
     tables = tables_of(job, c, cal, every=True)
     costs = costs_of(job, c, tables, cal)
-    memory = _stages(job, c, tables, cal)
+    memory = _stages(c, tables, cal)
     extrapolated, trust = trust_of(job, strategy, cal)
     return Prediction(
         step_s=float(costs.step_s[0]), low_s=float(costs.low_s[0]), high_s=float(costs.high_s[0]),
