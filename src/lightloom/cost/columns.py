@@ -85,6 +85,10 @@ class Columns:
 
     def take(self, rows: Any) -> Columns:
         """Return the candidates chosen by an index array, a mask or a slice."""
+        if len(self) == 1:  # any choice of one row that is not empty is that row
+            chosen = np.arange(1)[rows]
+            if len(chosen) == 1:
+                return self
         if isinstance(rows, slice):
             size = len(range(*rows.indices(len(self))))
         else:

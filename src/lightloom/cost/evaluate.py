@@ -33,7 +33,7 @@ from .goodput import goodput_of
 from .job import Job
 from .layer_table import LAYER_KEY, LayerTable, layer_table
 from .memo import per_object
-from .memory import fragmentation_share, held_parts, logit_bytes, widths_of
+from .memory import Widths, fragmentation_share, held_parts, logit_bytes, widths_of
 from .pipeline import INTERLEAVED, Stages, bubble_share, in_flight, stages_of
 from .power import energy_of
 from .precision import parse_precision
@@ -202,12 +202,12 @@ def holdings_of(job: Job, c: Columns, stages: Stages, layout_W: I64, cal: Calibr
     first, d_W = unique_rows(c.tp, c.ep, c.etp, layout_W)
     mine = owned(job, c.take(first), stage_counts(stages, layout_W[first]))
     mine = Owned(*(getattr(mine, name)[..., d_W] for name in Owned.__slots__))
-    sent = widths_of(c, framework_of(job.framework).master_is_weight).sent
-    parts = held_parts(job, c, mine, stages.rank_KU[:, layout_W], cal)
+    w = widths_of(c, framework_of(job.framework).master_is_weight)
+    parts = held_parts(job, c, mine, w, stages.rank_KU[:, layout_W], cal)
     bytes_ = sum(parts.values(), fragmentation_share(cal) * parts["gathered"])
     good = goodput_of(job.cluster, c.world.astype(np.float64), _parameters(job.model))[0]
-    return Holdings(parts, bytes_, replication(job, c, mine, sent, cal),
-                    optimizer_seconds(job, c, mine, cal), good, mine)  # fmt: skip
+    return Holdings(parts, bytes_, replication(job, c, mine, w.sent, cal),
+                    optimizer_seconds(job, c, mine, w, cal), good, mine)  # fmt: skip
 
 
 def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Tables:
@@ -256,7 +256,7 @@ def replica_seconds(
     return total - hidden, hidden
 
 
-def optimizer_seconds(job: Job, c: Columns, o: Owned, cal: Calibration) -> F64:
+def optimizer_seconds(job: Job, c: Columns, o: Owned, w: Widths, cal: Calibration) -> F64:
     """Return seconds of the optimiser step on the fullest rank. Shape (N,).
 
     Adam reads gradient, master and two moments and writes master, moments and weight; a pass for
@@ -268,7 +268,6 @@ def optimizer_seconds(job: Job, c: Columns, o: Owned, cal: Calibration) -> F64:
     own = (o.trained_KD / s.optimizer + o.trained_expert_KD / s.expert_optimizer).max(axis=0)
     grad = np.array([4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5])
     g, state = grad[c.gradient_dtype], grad[c.optimizer_dtype]
-    w = widths_of(c, framework_of(job.framework).master_is_weight)
     moved = 2.0 * g + 2.0 * np.maximum(w.master, w.weight) + 4.0 * state + w.weight
     rate = chip.hbm_bandwidth * cal.kernels_of(chip.arch).memory
     seconds: F64 = own * moved / rate

@@ -55,7 +55,7 @@ def widths_of(c: Columns, master_is_weight: bool) -> Widths:
 
     def column(values: list[float]) -> F64:
         if len(values) == 1:
-            return np.broadcast_to(np.float64(values[0]), (len(c),))
+            return np.full(len(c), values[0])
         return np.array(values)[c.precision]
 
     weight, master = column([p.weight for p in table]), column([p.master for p in table])
@@ -67,15 +67,14 @@ def widths_of(c: Columns, master_is_weight: bool) -> Widths:
     return Widths(weight, master, column([p.quantised for p in table]), sent)
 
 
-def model_states(job: Job, c: Columns, o: Owned) -> dict[str, F64]:
+def model_states(job: Job, c: Columns, o: Owned, w: Widths) -> dict[str, F64]:
     """Return weights, gradients, optimiser and gathered parameters of each stage. Shapes (K, N).
 
     ZeRO (Rajbhandari et al. 2020): stage 1 shards the optimiser, 2 also gradients, 3 also weights.
     Sharded weights are gathered two layers at a time beside embedding and head; with a pipeline
     they stay gathered through the step (torchtitan's default).
     """
-    behaviour = framework_of(job.framework)
-    w, s = widths_of(c, behaviour.master_is_weight), shards_of(job, c)
+    s = shards_of(job, c)
     grad = DTYPE_BYTES[c.gradient_dtype]
     dense, expert = o.dense_KD, o.expert_KD
     weights = w.weight * (dense / s.weights + expert / s.expert_weights)
@@ -108,9 +107,11 @@ def communicators(job: Job, c: Columns, rank_KN: I64) -> F64:
     return total
 
 
-def held_parts(job: Job, c: Columns, o: Owned, rank_KW: I64, cal: Calibration) -> dict[str, F64]:
+def held_parts(
+    job: Job, c: Columns, o: Owned, w: Widths, rank_KW: I64, cal: Calibration
+) -> dict[str, F64]:
     """Return bytes that a stage holds all step long, by part. Shapes (K, W)."""
-    parts = model_states(job, c, o)
+    parts = model_states(job, c, o, w)
     parts["communicators"] = communicators(job, c, rank_KW)
     parts["context"] = np.full_like(parts["weights"], cal.overhead.get("context_bytes", CONTEXT))
     return parts
