@@ -17,7 +17,11 @@ VERBS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, short help) - kept in the order of a user's day
     "emit": ("emit:emit", "write launch files for a plan; check files you have"),
     "estimate": ("estimate:estimate", "price one configuration, every term shown"),
+    "run": ("run:run", "train on real processes that survive losses"),
+    "drill": ("drill:drill", "break a real run on purpose, and report"),
+    "snapshots": ("snapshots:snapshots", "list, verify, export snapshots of a run"),
     "advise": ("advise:advise", "read profiles: waiting or transfer, what to do first"),
+    "catalog": ("catalog:catalog", "what is known, every number with source and confidence"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
 }
 """Verb -> where it lives and one line of help; modules load only when called."""
