@@ -43,6 +43,12 @@ def test_every_sample_becomes_a_file_that_loads(name: str, hosts: int, tmp_path:
     source = cluster.source_of("host.cards")
     assert source is not None
     assert source.origin == "measured"
+    for text in told.missing:
+        for field in ("host.pcie_bandwidth", "host.nic_bandwidth", "host.dram_bytes", "storage"):
+            if text.startswith(field):
+                told_by = cluster.source_of(field)
+                assert told_by is not None
+                assert told_by.origin == "assumed"
 
 
 def test_a_dgx_h100_is_recognised_as_such(tmp_path: Path) -> None:
@@ -174,6 +180,9 @@ def test_the_command_line(tmp_path: Path) -> None:
             assert run.exit_code == 0, run.output
             if extra:
                 json.loads(run.output)
+    lost = CliRunner().invoke(catalog, ["supernode-8192"])
+    assert (lost.exit_code, "catalog clusters supernode-8192" in lost.output) == (2, True)
+    assert "nearest: models" in CliRunner().invoke(catalog, ["modles"]).output
     text = CliRunner().invoke(catalog, ["clusters", "supernode-8192"]).output
     assert "51.2" in text
     assert "assumed, low" in text

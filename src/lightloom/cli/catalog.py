@@ -10,7 +10,26 @@ from .options import echo_json, json_option
 from .probe import probe
 
 
-@click.group(invoke_without_command=True)
+class Lists(click.Group):
+    """The group, which also knows where a name given without its list belongs."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which list holds a name, or the nearest command."""
+        word = args[0] if args else ""
+        if word and not word.startswith("-") and word not in self.commands:
+            from lightloom.core.catalog import names
+            from lightloom.core.errors import nearest
+
+            for kind in ("clusters", "chips", "models"):
+                if word.partition(":")[0] in names(kind):
+                    ctx.fail(f"{word!r} is among the {kind}: lightloom catalog {kind} {word}")
+            ctx.fail(f"no list {word!r}{nearest(word, self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Lists, invoke_without_command=True)
 @json_option
 @click.pass_context
 def catalog(context: click.Context, as_json: bool) -> None:
@@ -28,7 +47,7 @@ def catalog(context: click.Context, as_json: bool) -> None:
     click.echo("one of them: lightloom catalog clusters supernode-8192")
 
 
-@catalog.command()
+@catalog.command(short_help="peak, memory, links, power")
 @click.argument("name", required=False)
 @json_option
 def chips(name: str | None, as_json: bool) -> None:
@@ -43,7 +62,7 @@ def chips(name: str | None, as_json: bool) -> None:
     _show(as_json, every, "chips_view", sorted(every, key=lambda c: (c.vendor, c.year)))
 
 
-@catalog.command()
+@catalog.command(short_help="fabric, hosts, storage, failures")
 @click.argument("name", required=False)
 @json_option
 def clusters(name: str | None, as_json: bool) -> None:
@@ -58,7 +77,7 @@ def clusters(name: str | None, as_json: bool) -> None:
     _show(as_json, every, "clusters_view", every)
 
 
-@catalog.command()
+@catalog.command(short_help="layers and parameters")
 @click.argument("name", required=False)
 @json_option
 def models(name: str | None, as_json: bool) -> None:
@@ -80,7 +99,7 @@ def models(name: str | None, as_json: bool) -> None:
     _show(as_json, rows, "models_view", every)
 
 
-@catalog.command()
+@catalog.command(short_help="energy, rent and capital as ranges")
 @click.option("--prices", "path", default=None, metavar="FILE", help="your own prices (TOML)")
 @json_option
 def prices(path: str | None, as_json: bool) -> None:

@@ -64,7 +64,7 @@ def read_files(paths: tuple[str, ...]) -> str:
     return "\n".join(texts)
 
 
-@click.command()
+@click.command(short_help="describe the machine one has as a cluster file")
 @click.option("-o", "--output", default=None, metavar="FILE", help="cluster file to write")
 @click.option("--from", "sources", multiple=True, metavar="FILE",
               help="pasted output of tools instead of this host; - is standard input")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NamedTuple
 
 from lightloom.core.chip import Chip
@@ -186,10 +187,28 @@ def _toml(
         lines += _table("[[fabric.levels]]", level)
     lines += _table("[host]", host)
     lines += _table("[failures]", {"card_hours": 40_000.0, "low": 3_000.0, "high": 85_000.0})
+    lines += ["", "[sources]", *_sources(levels, missing, heard)]
+    return "\n".join(lines) + "\n"
+
+
+_FIELDS = re.compile(r"\b(host\.\w+|fabric(?:\.\w+)?|storage|failures)\b")
+
+
+def _sources(levels: list[dict[str, Any]], missing: list[str], heard: str) -> list[str]:
+    """Return the origin of every field: what tools printed, what follows from it, what is assumed.
+
+    A field that `missing` names is assumed; rates of links follow from the chip's sheet.
+    """
     measured = f'{{ origin = "measured", ref = {_value("probe: " + heard)}, confidence = "high" }}'
     assumed = '{ origin = "assumed", ref = "not told by any tool", confidence = "low" }'
-    lines += ["", "[sources]", f'"*" = {measured}', f"failures = {assumed}", f"storage = {assumed}"]
-    return "\n".join(lines) + "\n"
+    derived = (
+        '{ origin = "derived", ref = "links that the tools print x rate of the chip\'s sheet", '
+        'confidence = "medium" }'
+    )
+    named = [f for text in missing for f in _FIELDS.findall(re.split(r"[;:(]", text)[0])]
+    named += [f"fabric.{level['name']}.latency" for level in levels] + ["pue"]
+    found = {"*": measured, "fabric": derived, **dict.fromkeys(named, assumed)}
+    return [f"{_value(field)} = {origin}" for field, origin in found.items()]
 
 
 def _domain(levels: list[dict[str, Any]]) -> str:
