@@ -74,6 +74,7 @@ def estimate(
     from lightloom.core.catalog import load_cluster, load_model, names
     from lightloom.core.errors import InputError
     from lightloom.core.files import write_json
+    from lightloom.cost.readings import other_readings
     from lightloom.cost.request import Asked, request
 
     if cluster is None:
@@ -81,14 +82,16 @@ def estimate(
     job, strategy, notes = request(load_model(model), load_cluster(cluster), Asked(**options))
     plan = plan_or_answer(job, strategy)
     details = details_of(job, plan)
+    readings = other_readings(job, strategy)
     if output:
         write_json(output, plan)
     if as_json:
-        echo_json(msgspec.to_builtins(plan) | {"details": details, "notes": notes})
+        more = {"details": details, "readings": readings, "notes": notes}
+        echo_json(msgspec.to_builtins(plan) | more)
         return
     from lightloom.show.estimate import estimate_view, print_view
 
-    print_view(estimate_view(plan, details, [*notes, *plan.prediction.assumptions]))
+    print_view(estimate_view(plan, details, [*notes, *plan.prediction.assumptions], readings))
     if output:
         click.echo(f"wrote {output}; next: lightloom simulate {output}", err=True)
 
@@ -97,7 +100,6 @@ def plan_or_answer(job: Job, strategy: Strategy) -> Plan:
     """Return the plan, or raise InfeasibleError with parts and the smallest change that fits."""
     from lightloom.core.errors import InfeasibleError
     from lightloom.core.units import show_bytes, show_time
-    from lightloom.cost.neighbours import fitting_neighbours
     from lightloom.cost.predict import make_plan
     from lightloom.show.estimate import misfit_text
 
@@ -105,6 +107,8 @@ def plan_or_answer(job: Job, strategy: Strategy) -> Plan:
     p = plan.prediction
     if p.peak_bytes <= job.usable:
         return plan
+    from lightloom.cost.neighbours import fitting_neighbours
+
     chip = job.cluster.chip
     first, parts = misfit_text(p.memory, job.usable, chip.title, chip.hbm_bytes)
     near = fitting_neighbours(job, strategy)

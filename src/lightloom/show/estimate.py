@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -11,7 +11,7 @@ from rich.text import Text
 from lightloom.core.lang import _
 from lightloom.core.plan import Plan, StageMemory
 from lightloom.core.strategy import Strategy
-from lightloom.core.units import show_bytes, show_count, show_time, show_watts
+from lightloom.core.units import show_bytes, show_count, show_flops, show_time, show_watts
 
 GIB = 2.0**30
 NAMES = {
@@ -25,7 +25,7 @@ NAMES = {
 """Part of the step -> words."""
 MEMORY = {
     "weights": "weights", "gradients": "grads", "optimizer": "optim", "activations": "activ",
-    "gathered": "gathered", "logits": "logits", "communicators": "comms", "context": "context",
+    "gathered": "gather", "logits": "logits", "communicators": "comms", "context": "context",
     "fragmentation": "frag",
 }  # fmt: skip
 
@@ -76,16 +76,16 @@ def _runs(stages: Sequence[StageMemory]) -> list[tuple[str, StageMemory]]:
 
 def memory_table(stages: Sequence[StageMemory], usable: float) -> Table:
     """Return GiB of every stage by part; the fullest is marked."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(_("stage, GiB"))
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    table.add_column(_("GiB"), no_wrap=True)
     shown = [name for name in MEMORY if any(s.parts.get(name, 0.0) > 5e6 for s in stages)]
     for name in shown:
-        table.add_column(_(MEMORY[name]), justify="right")
+        table.add_column(_(MEMORY[name]), justify="right", no_wrap=True)
     table.add_column(_("total"), justify="right", style="bold")
     worst = max(s.total for s in stages)
     for label, stage in _runs(stages):
         mark = " *" if stage.total >= worst - 1e6 else ""
-        table.add_row(label + mark, *(f"{stage.parts.get(n, 0.0) / GIB:.1f}" for n in shown),
+        table.add_row(_("stage {n}").format(n=label) + mark, *(f"{stage.parts.get(n, 0.0) / GIB:.1f}" for n in shown),
                       f"{stage.total / GIB:.1f}",
                       style="red" if stage.total > usable else "")  # fmt: skip
     return table
@@ -121,66 +121,78 @@ def plan_active(plan: Plan) -> str:
     return show_count(count.total)
 
 
-def closing(plan: Plan, details: dict[str, float]) -> Table:
-    """Return the lines below the tables: wall, check, power, failures, trust, what next."""
+def show_work(flops: float) -> str:
+    """Return FLOPs in decimal units: ``"1.78 EFLOP"``, above that in powers of ten."""
+    return f"{flops:.3g} FLOP" if flops >= 1e21 else show_flops(flops).removesuffix("/s")
+
+
+def _facts(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
+    """Return memory, wall and the check against 6ND as (word, sentence)."""
     p = plan.prediction
+    ratio = p.model_flops / max(details["six_n_d"], 1.0)
+    memory = _("{a} of {b} usable on the fullest rank; {c} while loading").format(
+        a=show_bytes(p.peak_bytes), b=show_bytes(p.usable_bytes),
+        c=show_bytes(details["load_bytes"]),
+    )  # fmt: skip
+    check = _("6ND says {a} a step, the per-layer count {b} ({c:+.1f} %); 6ND takes {d} "
+              "at this MFU").format(
+        a=show_work(details["six_n_d"]), b=show_work(p.model_flops), c=100.0 * (ratio - 1.0),
+        d=show_time(p.step_s / ratio),
+    )  # fmt: skip
+    return [(_("memory"), memory), (_("wall"), p.wall), (_("check"), check)]
+
+
+def _running(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
+    """Return power and failures as (word, sentence)."""
+    p = plan.prediction
+    power = _("not known: the chip's file gives no power")
+    if p.power_w:
+        power = _("{a} at the site, {b} kWh a step, {c:.3g} J per token").format(
+            a=show_watts(p.power_w), b=f"{p.energy_j / 3.6e6:,.3g}",
+            c=p.energy_j / plan.strategy.tokens,
+        )  # fmt: skip
+    failures = _("one every {a}; checkpoint of {b} every {c}; goodput {d:.1f} % "
+                 "({e:.1f} to {f:.1f})").format(
+        a=show_time(details["mtbf_s"]), b=show_time(details["checkpoint_s"]),
+        c=show_time(details["interval_s"]), d=100.0 * p.goodput,
+        e=100.0 * details["goodput_low"], f=100.0 * details["goodput_high"],
+    )  # fmt: skip
+    return [(_("power"), power), (_("failures"), failures)]
+
+
+def closing(plan: Plan, details: dict[str, float], readings: Mapping[str, float]) -> Table:
+    """Return the lines below the tables: wall, check, power, failures, readings, trust."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    peak = p.peak_bytes
-    ratio = p.model_flops / max(details["six_n_d"], 1.0)
-    table.add_row(
-        _("memory"),
-        _("{a} of {b} usable on the fullest rank; {c} while loading").format(
-            a=show_bytes(peak), b=show_bytes(p.usable_bytes), c=show_bytes(details["load_bytes"])
-        ),
-    )
-    table.add_row(_("wall"), p.wall)
-    table.add_row(
-        _("check"),
-        _(
-            "6ND says {a} FLOPs a step, the per-layer count {b} ({c:+.1f} %); "
-            "6ND takes {d} at this MFU"
-        ).format(
-            a=show_count(details["six_n_d"]),
-            b=show_count(p.model_flops),
-            c=100.0 * (ratio - 1.0),
-            d=show_time(p.step_s / ratio),
-        ),
-    )
-    if p.power_w:
-        table.add_row(
-            _("power"),
-            _("{a} at the site, {b} kWh a step, {c:.2f} J per token").format(
-                a=show_watts(p.power_w),
-                b=f"{p.energy_j / 3.6e6:,.2f}",
-                c=p.energy_j / plan.strategy.tokens,
-            ),
-        )
-    table.add_row(
-        _("failures"),
-        _(
-            "one every {a}; checkpoint of {b} every {c}; goodput {d:.1f} % ({e:.1f} to {f:.1f})"
-        ).format(
-            a=show_time(details["mtbf_s"]),
-            b=show_time(details["checkpoint_s"]),
-            c=show_time(details["interval_s"]),
-            d=100.0 * p.goodput,
-            e=100.0 * details["goodput_low"],
-            f=100.0 * details["goodput_high"],
-        ),
-    )
-    table.add_row(_("trust"), p.trust)
+    for word, sentence in (*_facts(plan, details), *_running(plan, details)):
+        table.add_row(word, sentence)
+    step = plan.prediction.step_s
+    for change, seconds in readings.items():
+        table.add_row(_("if read"), f"{change}: {show_time(seconds)} "
+                                    f"({100.0 * (seconds / step - 1.0):+.1f} %)")  # fmt: skip
+    table.add_row(_("trust"), plan.prediction.trust)
     return table
 
 
-def estimate_view(plan: Plan, details: dict[str, float], notes: Sequence[str]) -> RenderableType:
+def notes_table(notes: Sequence[str]) -> Table:
+    """Return what was filled in and assumed, one line each."""
+    table = Table(box=None, pad_edge=False, show_header=False, style="dim")
+    table.add_column(width=1)
+    table.add_column()
+    for note in notes:
+        table.add_row("-", Text(note))
+    return table
+
+
+def estimate_view(
+    plan: Plan, details: dict[str, float], notes: Sequence[str], readings: Mapping[str, float]
+) -> RenderableType:
     """Return the whole screen of one configuration."""
-    told = Text("\n".join(f"- {note}" for note in notes), style="dim")
     tables: list[RenderableType] = [
         head(plan), time_table(plan), Text(""),
         memory_table(plan.prediction.memory, plan.prediction.usable_bytes), Text(""),
-        closing(plan, details), Text(""), told,
+        closing(plan, details, readings), Text(""), notes_table(notes),
     ]  # fmt: skip
     return Group(*tables)
 
