@@ -165,7 +165,8 @@ def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy
     strategy = _strategy(asked, framework, task, dp, batch, seq, schedule)
     idle = cards - strategy.world_size
     if idle:
-        notes.append(f"{idle:,} of {cards:,} cards idle (no split of tp x pp x cp uses them)")
+        why = f"--dp {dp} was asked for" if asked.dp else f"tp x pp x cp = {inside:,} is a part"
+        notes.append(f"{idle:,} of {cards:,} cards idle ({why})")
     return job, strategy, notes
 
 

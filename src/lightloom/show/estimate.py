@@ -85,8 +85,8 @@ def memory_table(stages: Sequence[StageMemory], usable: float) -> Table:
     worst = max(s.total for s in stages)
     for label, stage in _runs(stages):
         mark = " *" if stage.total >= worst - 1e6 else ""
-        table.add_row(_("stage {n}").format(n=label) + mark, *(f"{stage.parts.get(n, 0.0) / GIB:.1f}" for n in shown),
-                      f"{stage.total / GIB:.1f}",
+        row = [stage.parts.get(n, 0.0) for n in shown] + [stage.total]
+        table.add_row(_("stage {n}").format(n=label) + mark, *(f"{x / GIB:.1f}" for x in row),
                       style="red" if stage.total > usable else "")  # fmt: skip
     return table
 
