@@ -20,6 +20,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run:run", "train on real processes that survive losses"),
     "drill": ("drill:drill", "break a real run on purpose, and report"),
     "snapshots": ("snapshots:snapshots", "list, verify, export snapshots of a run"),
+    "simulate": ("simulate:simulate", "play one step: overlap, priorities, jitter, faults"),
+    "replan": ("replan:replan", "measured load to a better split, and when it pays"),
     "advise": ("advise:advise", "read profiles: waiting or transfer, what to do first"),
     "catalog": ("catalog:catalog", "what is known, every number with source and confidence"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),

@@ -18,6 +18,7 @@ from lightloom.core.errors import InputError
 from lightloom.core.event import Fault
 from lightloom.core.placement import Placement
 from lightloom.core.plan import Plan
+from lightloom.core.played import PlayedStage, Spread, StepResult
 from lightloom.core.strategy import Strategy
 from lightloom.core.timeline import Timeline
 from lightloom.core.traffic import CLASSES, TrafficClass
@@ -63,66 +64,6 @@ class Scenario:
     samples: int = 200
     """Steps drawn for the distribution when there is jitter."""
     seed: int = 0
-
-
-class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Distribution of the step time over steps, seconds."""
-
-    samples: int
-    mean_s: float
-    p50_s: float
-    p95_s: float
-    p99_s: float
-    p95_over_median: float
-    source: str
-    """Where the noise comes from."""
-
-
-class PlayedStage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory and idleness of one pipeline rank (its worst card)."""
-
-    rank: int
-    peak_bytes: float
-    rest_bytes: float
-    """Before the first micro-batch: what always stays."""
-    busy: float
-    """Share of the step in which the card computes."""
-
-
-class StepResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One played step. Seconds, bytes, shares of the step."""
-
-    version: int = 1
-    kind: str = "step"
-    step_s: float
-    estimate_s: float
-    """What `estimate` says of the same plan, all its corrections included."""
-    gap: float
-    """Played over estimated, minus one."""
-    gap_before_corrections: float
-    """The same against the estimate without its step-level corrections."""
-    schedule: str
-    policy: str
-    parts: dict[str, float]
-    """Seconds of the mean card: compute, slowed, bubble, waiting, exposed per class."""
-    hidden: dict[str, float]
-    """Seconds of communication per class under computation, mean card."""
-    exposed_comm: float
-    bubble: float
-    mfu: float
-    tokens_per_s_per_card: float
-    bandwidth: dict[str, dict[str, float]]
-    """Per class: bytes of the mean card, seconds under way, bytes/s while under way."""
-    stages: tuple[PlayedStage, ...]
-    usable_bytes: float
-    fits: bool
-    units: int
-    """Played units; each stands for cards that do the same."""
-    cards: int
-    events: int
-    spread: Spread | None = None
-    faults: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,13 +207,13 @@ def _spread(
     if jitter.scale == 0.0 and jitter.link_s == 0.0:
         return None
     graph = program.graph
-    seconds, compute, transfers = _node_times(graph, program, record, units)
+    seconds, transfers = _node_times(graph, program, record, units)
     together = strategy.tp * strategy.cp
     if strategy.ep > 1:
         together = int(np.lcm(together, strategy.ep * strategy.etp))
     apart = max(strategy.dp * strategy.cp * strategy.tp // together, 1)
     step = record.end * sample_steps(
-        graph, seconds, compute, transfers, together=together, apart=apart, jitter=jitter,
+        graph, seconds, transfers, together=together, apart=apart, jitter=jitter,
         samples=scenario.samples, rng=np.random.default_rng(scenario.seed),
     )  # fmt: skip
     p50, p95, p99 = (float(q) for q in np.quantile(step, [0.5, 0.95, 0.99]))
@@ -280,16 +221,14 @@ def _spread(
                   p99_s=p99, p95_over_median=p95 / p50, source=jitter.source)  # fmt: skip
 
 
-def _node_times(
-    graph: Graph, program: Program, record: Record, units: Units
-) -> tuple[F64, F64, F64]:
-    """Return (seconds, compute seconds, transfers) of every node as played by the first unit."""
+def _node_times(graph: Graph, program: Program, record: Record, units: Units) -> tuple[F64, F64]:
+    """Return (seconds, transfers) of every node as played by the first unit."""
     where: dict[tuple[int, int], int] = {}
     count = [0] * len(program.rows)
     for node, rank in enumerate(graph.rank_N):
         where[rank, count[rank]] = node
         count[rank] += 1
-    seconds, compute, transfers = (np.zeros(len(graph)) for _ in range(3))
+    seconds, transfers = np.zeros(len(graph)), np.zeros(len(graph))
     first = dict(_first_units(units))
     for unit, at, start, end in record.steps:
         rank = int(units.rank_U[unit])
@@ -297,6 +236,5 @@ def _node_times(
             node = where[rank, at]
             pieces = program.rows[rank][at].pieces
             seconds[node] = end - start
-            compute[node] = sum(p.compute_s for p in pieces)
             transfers[node] = sum(len(p.transfers) for p in pieces)
-    return seconds, compute, transfers
+    return seconds, transfers

@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lightloom.core.traffic import DEFAULT_PRIORITY, PRIORITIES, Priority, TrafficClass
-from lightloom.flow.share import Paths, max_min
+from lightloom.core.errors import InputError, nearest
+from lightloom.core.traffic import CLASSES, DEFAULT_PRIORITY, PRIORITIES, Priority, TrafficClass
 
+F64 = NDArray[np.float64]
+FULL = 1e-12
+"""Room below this share of a level is none."""
 PolicyKind = Literal["fair", "fifo", "strict", "weighted"]
 WEIGHT: dict[Priority, float] = {"highest": 8.0, "high": 4.0, "medium": 2.0, "low": 1.0}
 """Shares of the weighted policy, powers of two as 802.1Qaz traffic classes are usually set."""
@@ -37,6 +41,21 @@ class Policy:
     def weight(self, traffic: TrafficClass) -> float:
         """Share of the weighted policy."""
         return WEIGHT[self.priority[traffic]]
+
+
+def parse_priorities(text: str) -> dict[TrafficClass, Priority]:
+    """Return the priority of every class: the house's, changed by ``class=priority,...``."""
+    found = dict(DEFAULT_PRIORITY)
+    for part in (p.strip() for p in text.split(",") if p.strip()):
+        name, _, level = part.partition("=")
+        if name not in CLASSES:
+            what = f"priority {part!r}: no traffic class {name!r}{nearest(name, CLASSES)}"
+            raise InputError(what, out=", ".join(CLASSES))
+        if level not in PRIORITIES:
+            raise InputError(f"priority {part!r}: {level!r} is none of {', '.join(PRIORITIES)}",
+                             out=f"{name}=highest")  # fmt: skip
+        found[name] = level
+    return found
 
 
 Kind = tuple[tuple[float, ...], TrafficClass]
@@ -68,27 +87,63 @@ class Shares:
         return known
 
     def _solve(self, kinds: list[Kind]) -> tuple[float, ...]:
-        """Max-min over levels; one more link per transfer caps its rate at 1."""
+        """Rates of all transfers at a port: group by group where some go first."""
+        policy = self.policy
+        rank = [0] * len(kinds)
+        if policy.kind == "fifo":
+            rank = list(range(len(kinds)))
+        elif policy.kind == "strict":
+            rank = [policy.rank(traffic) for _, traffic in kinds]
+        weighted = policy.kind == "weighted"
         levels = max(len(load) for load, _ in kinds)
-        start, link, count = [0], [], []
-        for i, (load, _) in enumerate(kinds):
-            used = [(level, share) for level, share in enumerate(load) if share > 0.0]
-            link += [level for level, _ in used] + [levels + i]
-            count += [share for _, share in used] + [1.0]
-            start.append(len(link))
-        paths = Paths(np.array(start), np.array(link), np.array(count))
-        priority = weight = None
-        size = np.array([max(load, default=0.0) or 1.0 for load, _ in kinds])
-        if self.policy.kind == "fifo":
-            priority = np.arange(len(kinds))
-        elif self.policy.kind == "strict":
-            priority = np.array([self.policy.rank(traffic) for _, traffic in kinds])
-            weight = 1.0 / size
-        else:
-            given = [
-                self.policy.weight(traffic) if self.policy.kind == "weighted" else 1.0
-                for _, traffic in kinds
-            ]
-            weight = np.array(given) / size
-        rates = max_min(paths, np.ones(levels + len(kinds)), weight, priority)
+        room = np.ones(levels)
+        rates = np.zeros(len(kinds))
+        for turn in sorted(set(rank)):
+            mine = [i for i, r in enumerate(rank) if r == turn]
+            load = np.array([(*kinds[i][0], *([0.0] * levels))[:levels] for i in mine])
+            weight = np.array([policy.weight(kinds[i][1]) if weighted else 1.0 for i in mine])
+            rates[mine] = level_shares(load, weight, room)
+            room = np.maximum(room - rates[mine] @ load, 0.0)
+            room[room < FULL] = 0.0
         return tuple(min(float(rate), 1.0) for rate in rates)
+
+
+def level_shares(load_FL: F64, weight_F: F64, room_L: F64) -> F64:
+    """Return the rate of each transfer, 0 to 1, when every level shares its room by weight.
+
+    Each level fills the demands of those that cross it in proportion to their weights, a transfer
+    asks a level for no more than its other levels let through, and goes at its slowest level:
+    weighted max-min, found by repeating until nothing changes. Axes: F transfers, L levels.
+    """
+    limit_FL = np.where(load_FL > 0.0, 1.0, np.inf)
+    for _ in range(4 * load_FL.shape[0] + 4):
+        before = limit_FL.copy()
+        for level in np.flatnonzero(load_FL.any(axis=0)):
+            others = np.delete(limit_FL, level, axis=1).min(axis=1, initial=1.0)
+            load = load_FL[:, level]
+            got = _fill(load * np.minimum(others, 1.0), weight_F * (load > 0.0), room_L[level])
+            limit_FL[:, level] = np.divide(got, load, out=np.full_like(load, np.inf),
+                                           where=load > 0.0)  # fmt: skip
+        if np.array_equal(np.isfinite(before), np.isfinite(limit_FL)) and np.allclose(
+            np.where(np.isfinite(before), before, 0.0),
+            np.where(np.isfinite(limit_FL), limit_FL, 0.0), rtol=1e-12, atol=0.0,
+        ):  # fmt: skip
+            break
+    rate_F: F64 = np.minimum(limit_FL.min(axis=1, initial=1.0), 1.0)
+    return rate_F
+
+
+def _fill(demand_F: F64, weight_F: F64, room: float) -> F64:
+    """Return water-filling of `room`: nobody gets more than asked, the rest by weight."""
+    got = np.zeros_like(demand_F)
+    left = demand_F > 0.0
+    while left.any() and room > 0.0:
+        share = room * weight_F / weight_F[left].sum()
+        done = left & (demand_F <= share * (1.0 + 1e-15))
+        if not done.any():
+            got[left] = share[left]
+            break
+        got[done] = demand_F[done]
+        room -= float(demand_F[done].sum())
+        left &= ~done
+    return got

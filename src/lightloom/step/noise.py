@@ -1,8 +1,9 @@
 """Jitter: every card is a little late every step, and the latest one makes all others wait.
 
-One card in one step is slower by eps with P(eps > x) = (scale / x)^shape (Pareto, independent
-over cards and steps). The latest of n cards then has quantile q at ``scale (n / -ln q)^(1/shape)``:
-the tail grows with the number of cards, which is what logs of large runs show.
+One card in one step is late by a share eps of the step, P(eps > x) = (scale / x)^shape (Pareto,
+independent over cards and steps). The latest of n cards then has quantile q at
+``scale (n / -ln q)^(1/shape)``: the tail grows with the number of cards, which is what logs of
+large runs show.
 
 Axes: R measured runs, S sampled steps, K lanes (the worst replicas of a step), N nodes, P pipeline
 ranks.
@@ -79,7 +80,7 @@ class Jitter:
     """Noise of one job."""
 
     scale: float = 0.0
-    """Smallest lateness of a card, share of its compute."""
+    """Smallest lateness of a card, share of the step."""
     shape: float = 3.0
     link_s: float = 0.0
     """Standard deviation of the arrival of one transfer, seconds."""
@@ -148,7 +149,6 @@ def fit(cards_R: F64, p95_over_median_R: F64) -> Jitter:
 def sample_steps(
     graph: Graph,
     seconds_N: F64,
-    compute_N: F64,
     transfers_N: F64,
     *,
     together: int,
@@ -160,22 +160,24 @@ def sample_steps(
 ) -> F64:
     """Return sampled step times over the quiet one, shape (S,).
 
-    `seconds_N` lasts each node, of it `compute_N` compute, with `transfers_N` transfers. On each
-    pipeline rank `together` cards run in lockstep (the latest counts); `apart` such sets meet only
-    at the end of the step. The worst `LANES` sets of every step are followed through the graph.
+    `seconds_N` lasts each node, with `transfers_N` transfers. On each pipeline rank `together`
+    cards run in lockstep (the latest counts); `apart` such sets meet only at the end of the step.
+    The worst `LANES` sets of every step are followed through the graph; a late card's delay is
+    spread over its nodes, so what slack the schedule has can absorb it.
     """
     ranks = graph.schedule.ranks
     worst = _worst_sets(jitter, ranks, together, apart, samples, rng)
     lanes = worst.shape[1]
     rank_N = np.array(graph.rank_N)
-    slow = worst.reshape(ranks, -1)[rank_N]
-    noisy = seconds_N[:, None] + compute_N[:, None] * slow
-    if jitter.link_s > 0.0:
-        late = np.abs(rng.normal(0.0, jitter.link_s, (len(graph), samples * lanes)))
-        spread = np.sqrt(2.0 * np.log(max(together * apart, 2)))
-        noisy = noisy + late * (transfers_N * spread)[:, None]
-    end = longest(graph, noisy, message_s)[1].max(axis=0)
     quiet = longest(graph, seconds_N[:, None], message_s)[1].max()
+    busy = np.bincount(rank_N, seconds_N, minlength=ranks)
+    late = worst.reshape(ranks, -1) * (quiet / np.maximum(busy, 1e-30))[:, None]
+    noisy = seconds_N[:, None] * (1.0 + late[rank_N])
+    if jitter.link_s > 0.0:
+        drawn = np.abs(rng.normal(0.0, jitter.link_s, (len(graph), samples * lanes)))
+        spread = np.sqrt(2.0 * np.log(max(together * apart, 2)))
+        noisy = noisy + drawn * (transfers_N * spread)[:, None]
+    end = longest(graph, noisy, message_s)[1].max(axis=0)
     step: F64 = end.reshape(lanes, samples).max(axis=0) / quiet
     return step
 
