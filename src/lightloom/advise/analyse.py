@@ -19,7 +19,7 @@ from .outcomes import Case, usual_changes, what_ifs
 from .profile import RankProfile
 from .read_chrome import host_work
 from .split import NS, device_rows, groups_of, split_of
-from .sync import Waits, waits_of
+from .sync import EXPLAINED, Waits, waits_of
 from .triage import Evidence, causes_of
 from .verdict import verdict_of
 from .whatif import Change
@@ -187,46 +187,32 @@ def _groups(timelines: dict[int, Timeline], blocks: list[Block]) -> tuple[GroupS
 
 
 def _host_of_late(profiles: list[RankProfile], waits: Waits) -> tuple[tuple[str, float], ...]:
-    """Return what the late rank's host did in the longest gap before it arrived last."""
+    """Return what the late rank's host did while the first rank already waited for it."""
     late = next((p for p in profiles if p.rank == waits.sync.late_rank), None)
-    path = _trace_file(late) if late is not None else None
-    if late is None or late.timeline is None or path is None:
+    if late is None or late.timeline is None or not late.chrome:
         return ()
-    window = _gap_before(late, waits.blocks)
+    window = _gap_before(late, waits)
     if window is None:
         return ()
-    return tuple((name, took * NS) for name, took in host_work(path, *window))
+    return tuple((name, took * NS) for name, took in host_work(Path(late.chrome), *window))
 
 
-def _trace_file(p: RankProfile) -> Path | None:
-    path = Path(p.path)
-    if path.is_file() and p.source in ("kineto", "torch_npu"):
-        return path if "json" in path.name else None
-    found = sorted(path.rglob("trace_view.json*")) if path.is_dir() else []
-    return found[0] if found else None
-
-
-def _gap_before(p: RankProfile, blocks: list[Block]) -> tuple[int, int] | None:
-    """Return (start, end) on the trace's clock of the device gap before the costliest arrival."""
-    t, worst, row = p.timeline, 0, -1
-    if t is None:
+def _gap_before(p: RankProfile, waits: Waits) -> tuple[int, int] | None:
+    """Return (first arrival, own arrival when it was costliest), on the trace's clock."""
+    worst, window = 0, None
+    for b in waits.blocks:
+        if p.rank not in b.ranks or not b.together:
+            continue
+        i = b.ranks.index(p.rank)
+        cost = (b.last_start[:, None] - b.start_KR).sum(axis=1)
+        cost = np.where(b.start_KR.argmax(axis=1) == i, cost, 0)
+        k = int(cost.argmax())
+        if cost[k] > worst:
+            worst, window = int(cost[k]), (int(b.start_KR[k].min()), int(b.start_KR[k, i]))
+    if window is None:
         return None
-    for b in blocks:
-        if p.rank in b.ranks and b.together:
-            i = b.ranks.index(p.rank)
-            cost = np.where(
-                b.start_KR.argmax(axis=1) == i, (b.last_start[:, None] - b.start_KR).sum(axis=1), 0
-            )
-            k = int(cost.argmax())
-            if cost[k] > worst:
-                worst, row = int(cost[k]), int(b.row_KR[k, i])
-    if row < 0:
-        return None
-    arrival = int(t.start_N[row])
-    ended = t.end_N[device_rows(t) & (t.end_N <= arrival)]
-    begin = int(ended.max()) if len(ended) else arrival - worst // max(len(blocks), 1)
-    shift = t.origin_ns - p.base_ns
-    return (begin + shift, arrival + shift) if arrival > begin else None
+    shift = waits.origin_ns + round(waits.clocks.offsets_s.get(p.rank, 0.0) / NS) - p.base_ns
+    return window[0] + shift, window[1] + shift
 
 
 def _notes(profiles: list[RankProfile], waits: Waits) -> tuple[str, ...]:
@@ -236,6 +222,13 @@ def _notes(profiles: list[RankProfile], waits: Waits) -> tuple[str, ...]:
         notes.append(
             f"{len(profiles)} of {world} ranks are here: one that is not may be the late one, so "
             "the transfer is an upper bound"
+        )
+    explained = sum(waits.sync.blame.values())
+    if waits.sync.how == "library" and explained < EXPLAINED * waits.sync.waiting_s * len(profiles):
+        notes.append(
+            f"the arrivals of these ranks explain only {explained * 1e3:,.1f} ms of the "
+            f"{waits.sync.waiting_s * len(profiles) * 1e3:,.0f} ms that the library spent waiting: "
+            "other ranks are late, or the operation waits inside itself"
         )
     if waits.clocks.state == "refused":
         notes.append(

@@ -17,7 +17,7 @@ from .wire import kind_of
 _WORDS = {
     "attention": r"flash|fmha|attention|sdpa|fused_?infer|incre.?flash",
     "expert routing": r"moe|topk|gating|unpermute|grouped.?gemm|groupedmat",
-    "convolution": r"conv|implicit.?gemm|winograd|miopen|scudnn|dgrad|wgrad",
+    "convolution": r"conv|implicit.?gemm|winograd|scudnn|dgrad|wgrad",
     "matrix product": r"gemm|gemv|matmul|cutlass|cublas|addmm|\bmm\b|bmm|Cijk|nvjet|xmma",
     "layout": r"trans_?data|transpose|permut|copy|cat|concat|split|slice|pad|TensorMove|nhwc",
     "normalisation": r"norm|bn_|batch_?norm|layer_?norm|rms",
@@ -78,7 +78,7 @@ def compare(a: Run, b: Run) -> Comparison:
 _PARTS = ("compute", "exposed", "transfer", "waiting", "copy", "idle")
 
 
-def _parts(run: Run) -> tuple[float, ...]:
+def _parts(run: Run) -> tuple[float | None, ...]:
     n, steps = len(run.advice.splits), run.steps
     total = {f: sum(float(getattr(s, f)) for s in run.advice.splits) / n / steps
              for f in ("span_s", "compute_s", "exposed_s", "copy_s", "idle_s")}  # fmt: skip
@@ -119,20 +119,23 @@ def _why(a: tuple[float, float], b: tuple[float, float]) -> str:
     return f"each call {each:.2f}x as long"
 
 
-def _text(a: Run, b: Run, parts: dict[str, tuple[float, float]], rows: list[OperatorRow]) -> str:
+def _text(
+    a: Run,
+    b: Run,
+    parts: dict[str, tuple[float | None, float | None]],
+    rows: list[OperatorRow],
+) -> str:
     change = b.advice.step_s - a.advice.step_s
     if abs(change) < 0.02 * max(a.advice.step_s, 1e-12):
         return "the steps take the same time within 2 %"
-    word = "slower" if change > 0 else "faster"
     sign = 1 if change > 0 else -1
-    moved = sorted(
-        ((sign * (y - x), name) for name, (x, y) in parts.items() if name != "exposed"),
-        reverse=True,
-    )
-    if not parts["transfer"][0] + parts["waiting"][0] + parts["transfer"][1] + parts["waiting"][1]:
-        moved = sorted(((sign * (y - x), name) for name, (x, y) in parts.items()), reverse=True)
-    where = moved[0][1]
+    known = {name: y - x for name, (x, y) in parts.items() if x is not None and y is not None}
+    if "transfer" in known:
+        known.pop("exposed")
+    where = max(known, key=lambda name: sign * known[name])
     top = next((r for r in rows if sign * r.change_s > 0 and r.kind == "compute"), None)
     detail = f", most of it {top.name} ({top.why})" if top and where == "compute" else ""
     ratio = b.advice.step_s / a.advice.step_s if a.advice.step_s else float("inf")
-    return f"B is {word}: {ratio:.2f}x the step; the largest part of it is {where}{detail}"
+    said = "exposed communication" if where == "exposed" else where
+    word = "slower" if change > 0 else "faster"
+    return f"B is {word}: {ratio:.2f}x the step; the largest part of it is {said}{detail}"

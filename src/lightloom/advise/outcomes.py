@@ -56,6 +56,7 @@ def _noun(
     case: Case, change: Change, saved: float | None, low: float, high: float, why: str
 ) -> WhatIf:
     step = case.span_s / case.steps
+    low, high = (0.0 if abs(x) < 5e-4 else x for x in (low, high))
     return WhatIf(
         change=change.text,
         step_s=None if saved is None else step * (1 - saved),
@@ -81,19 +82,19 @@ def _known(case: Case, change: Change) -> WhatIf:
     """Waiting and transfer are known: the replay is the answer."""
     saved = _saved(case, change)
     low = high = saved
-    why = "replay of matched collectives"
+    why = "replay"
     if math.isinf(change.bandwidth):
         low = _saved(case, replace(change, latency=True))
         high = max(saved, case.waits.sync.transfer_s / case.span_s)
-        why = "every transfer takes no time; low: latency stays; high: none was hidden"
+        why = "transfers vanish; low: latency stays"
     elif change.bandwidth != 1:
-        why = "transfers shrink by their part that depends on size"
+        why = "transfers shrink, latency stays"
     elif change.no_skew:
-        why = "each collective is reached by all when the median rank reached it"
+        why = "all arrive when the median rank did"
         if case.waits.own:
-            why, low = "the library's wait and idle time vanish", 0.0
+            why, low = "bound: the library's wait vanishes", 0.0
     elif change.no_host:
-        why, low = "every gap of the device closes", 0.0
+        why, low = "bound: every device gap closes", 0.0
     return _noun(case, change, saved, low, high, why)
 
 
@@ -102,11 +103,11 @@ def _bounded(case: Case, change: Change) -> WhatIf:
     most = case.waits.sync.high
     if change.no_host and change.bandwidth == 1 and not change.no_skew:
         saved = _saved(case, change)
-        return _noun(case, change, saved, 0.0, saved, "every gap of the device closes")
+        return _noun(case, change, saved, 0.0, saved, "bound: every device gap closes")
     ends = [_saved(case, change, alone) for alone in (0.0, most)]
-    why = "from no transfer at all to every collective as long as its shortest equal"
+    why = "bounds: no transfer .. shortest equal one"
     if change.no_skew:
-        why = "a lone rank cannot tell waiting from transfer"
+        why = "bounds: all of it is waiting, or none"
     point = ends[0] if abs(ends[0] - ends[1]) < 0.005 else None
     return _noun(case, change, point, min(ends), max(ends), why)
 
@@ -117,7 +118,7 @@ def _overlap(case: Case, change: Change) -> WhatIf:
     share = case.waits.sync.high if share is None else share
     needs = [max(s.span_s - s.exposed_s, s.comm_s * share) for s in case.splits]
     saved = max(1 - max(needs) / case.span_s, 0.0)
-    return _noun(case, change, saved, 0.0, saved, "bounded by the rank with most work of its own")
+    return _noun(case, change, saved, 0.0, saved, "bound: the rank with most own work")
 
 
 def _from_totals(case: Case, change: Change) -> WhatIf:

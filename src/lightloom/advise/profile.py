@@ -63,6 +63,8 @@ class RankProfile:
     """What the trace's own clock counts from (Kineto's baseTimeNanoseconds)."""
     named: bool = True
     """The rank number is written in the profile or its name (not just counted)."""
+    chrome: str = ""
+    """The trace file whose host events can be asked again."""
     job: str = ""
     """What tells two jobs apart (world size, group names); empty unknown."""
     notes: tuple[str, ...] = ()

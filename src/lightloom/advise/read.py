@@ -129,7 +129,7 @@ def kind_of(path: Path) -> str:
         raise InputError(f"{path} is empty")
     if head.startswith(b"SQLite format 3\x00"):
         return _database_kind(path)
-    if text[:1] in (b"{", b"["):
+    if text[:1] == b"{" or re.match(rb"\[\s*[\{\]]", text):
         return _json_kind(path, text)
     if name.startswith("kernel_details"):
         return "kernel-details"

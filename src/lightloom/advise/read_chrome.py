@@ -88,6 +88,7 @@ def _profile(path: Path, trace: Trace, c: _Collector, source: str) -> RankProfil
         rank=number,
         source=source,
         path=str(path),
+        chrome=str(path),
         timeline=timeline,
         steps=steps,
         world_size=world,
@@ -118,9 +119,11 @@ def _take(events: list[Event], c: _Collector) -> None:
                 kind = COMM
             if (span := _span(e, c.notes)) is None:
                 continue
-            row = rows.add(*span, f"stream {bytes(e.tid).decode(errors='replace')}", kind, e.name)
+            lane = f"stream {bytes(e.tid).decode(errors='replace')}"
             if kind == COMM:
-                _wire_args(bytes(e.args), rows, row)
+                _take_comm(e, span, lane, rows)
+            else:
+                rows.add(*span, lane, kind, e.name)
         elif e.ph == "X":
             if not cat:
                 _take_loose(e, c)
@@ -182,10 +185,17 @@ def _payload(args: dict[str, Any]) -> tuple[int, str]:
     return size, f"{axis}:{text}" if axis else text
 
 
-def _wire_args(args: bytes, rows: Rows, row: int) -> None:
-    """File bytes and group that newer profilers write on the kernel itself."""
-    if b"msg nelems" in args or b"Process Group" in args:
-        rows.wire[row] = _payload(_json(args))
+def _take_comm(e: Event, span: tuple[int, int], lane: str, rows: Rows) -> None:
+    """File a collective with the bytes and group that newer profilers write on the kernel."""
+    args, name = bytes(e.args), e.name
+    told = b"msg nelems" in args or b"Process Group" in args
+    fields = _json(args) if told else {}
+    call = fields.get("Collective name")
+    if isinstance(call, str) and "generic" in name.lower():
+        name = f"{call}: {name}"
+    row = rows.add(*span, lane, COMM, name)
+    if told:
+        rows.wire[row] = _payload(fields)
 
 
 def _wire_calls(c: _Collector) -> None:

@@ -29,6 +29,8 @@ LONGEST = 64 << 20
 """Bytes of one event beyond which the file is not taken for a trace."""
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"\}\s*,\s*\{")
+_NEXT = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts)")')
+"""Where an event can begin again after damage (not an object inside an argument)."""
 _CONTROL = bytes(range(9)) + b"\x0b\x0c" + bytes(range(14, 32))
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 _NONE = Raw(b"")
@@ -73,6 +75,9 @@ class Trace:
         separator = _separator(buffer)
         for piece in pieces:
             buffer = buffer + piece if buffer else piece
+            separator = separator or _separator(buffer)
+            if not separator:
+                continue
             if len(buffer) > LONGEST:
                 raise InputError(f"{self.path}: one event is longer than 64 MiB: not a trace")
             events, buffer, done = self._cut(buffer, separator)
@@ -81,8 +86,13 @@ class Trace:
             if done:
                 break
         else:
-            events, buffer, done = self._one_by_one(buffer, last=True)
-            yield events
+            done = False
+            if separator:
+                events, buffer, done = self._cut(buffer, separator)
+                yield events
+            if not done:
+                events, buffer, done = self._one_by_one(buffer, last=True)
+                yield events
         if not done:
             self.notes["cut off before its end: the events up to there are used"] += 1
         for piece in pieces:
@@ -131,7 +141,8 @@ class Trace:
                 continue
         end = buffer.rfind(separator)
         if end < 0:
-            return [], buffer, False
+            far = len(buffer) > 4 * PIECE
+            return self._one_by_one(buffer, last=False) if far else ([], buffer, False)
         clean = buffer[: end + 1].decode("utf-8", "replace").encode().translate(_BLANK)
         try:
             events = _MANY.decode(b"[" + clean + b"]")
@@ -157,13 +168,13 @@ class Trace:
                 event = _event(item)
             except (ValueError, RecursionError, OverflowError):
                 event = None
-                skip = _BETWEEN.search(text, at)
+                skip = _NEXT.search(text, at)
                 if skip is None:
                     rest = text[at:].encode()
                     if last:
                         self.notes["events that cannot be read were skipped"] += 1
                     return events, b"" if last else rest, False
-                at = skip.end() - 1
+                at = skip.end()
             if event is None:
                 self.notes["events that cannot be read were skipped"] += 1
             else:
@@ -177,7 +188,7 @@ def _after(buffer: bytes, at: int) -> bytes:
 
 def _event(item: object) -> Event | None:
     """Return an event from plain JSON, or None when it is not one."""
-    if not isinstance(item, dict):
+    if not isinstance(item, dict) or "ph" not in item:
         return None
     duration = item.get("dur", 0)
     raw = [
@@ -189,18 +200,21 @@ def _event(item: object) -> Event | None:
 
 
 def _separator(buffer: bytes) -> bytes:
-    """Return the bytes between two events as this file writes them (``},\\n  {``)."""
-    text = buffer[:PIECE].decode("utf-8", "replace")
+    """Return the bytes between two events as this file writes them (``},\\n  {``).
+
+    Empty while the first event is not whole; a usual one when the first event is damaged.
+    """
+    text = buffer[: 2 * PIECE].decode("utf-8", "replace")
     start = text.find("{")
-    if start >= 0:
-        try:
-            _, end = json.JSONDecoder(strict=False).raw_decode(text, start)
-            if match := _BETWEEN.match(text, end - 1):
-                return match.group().encode()
-        except (ValueError, RecursionError):
-            start = -1
-    match = _BETWEEN.search(text)
-    return match.group().encode() if match else b"},{"
+    if start < 0:
+        return b""
+    try:
+        _, end = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        match = _NEXT.search(text) if len(buffer) > PIECE else None
+        return match.group().encode() + b"{" if match else b""
+    between = _BETWEEN.match(text, end - 1)
+    return between.group().encode() if between else b""
 
 
 def read_pieces(path: Path, notes: Counter[str]) -> Iterator[bytes]:

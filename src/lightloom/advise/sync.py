@@ -17,6 +17,9 @@ from .profile import Library, RankProfile
 from .split import NS, Union, both, length, of_kind, split_of, union
 from .whatif import Account
 
+EXPLAINED = 0.25
+"""Part of the library's waiting that arrivals must explain before a rank is named."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
@@ -31,6 +34,8 @@ class Waits:
     transfer_exposed: float | None
     """Share of the span, mean over ranks."""
     waiting_exposed: float | None
+    origin_ns: int = 0
+    """What the blocks' times count from."""
 
 
 def waits_of(profiles: list[RankProfile]) -> Waits:
@@ -45,14 +50,15 @@ def waits_of(profiles: list[RankProfile]) -> Waits:
     if not blocks and len(timelines) > 1:
         clocks = Clocks(state="unknown", why="no collective is shared by two of these ranks")
     blocks = shifted(blocks, clocks)
+    origin = min((t.origin_ns for t in timelines.values()), default=0)
     late = _late(blocks) if clocks.state in ("verified", "corrected") else {}
     if any(p.library for p in profiles):
         sync = _library(profiles, late, sum(len(b.bytes_K) for b in blocks))
         kept = blocks if clocks.state != "refused" else []
-        return Waits(sync, clocks, kept, own, *_exposed_share(profiles, sync))
+        return Waits(sync, clocks, kept, own, *_exposed_share(profiles, sync), origin)
     if blocks and clocks.state in ("verified", "corrected"):
         sync = _matched(blocks, alone, late, profiles)
-        return Waits(sync, clocks, blocks, own, *_exposed(timelines, blocks))
+        return Waits(sync, clocks, blocks, own, *_exposed(timelines, blocks), origin)
     sync = _shortest(blocks) if blocks else _bounds(timelines, alone)
     return Waits(sync, clocks, [], own, None, None)
 
@@ -144,6 +150,9 @@ def _library(profiles: list[RankProfile], late: dict[int, tuple[int, float]], ma
     elapse = [sum(e.elapse_s for e in p.library) for p in parts]
     shares = {p.rank: t / e for p, t, e in zip(parts, transit, elapse, strict=True) if e > 0}
     share = min(sum(transit) / sum(elapse), 1.0) if sum(elapse) else None
+    fields = _late_fields(late)
+    if sum(c for _, c in late.values()) < EXPLAINED * (sum(elapse) - sum(transit)):
+        fields |= {"late_rank": -1, "late_same": False}
     return Sync(
         how="library",
         transfer_share=share,
@@ -154,7 +163,7 @@ def _library(profiles: list[RankProfile], late: dict[int, tuple[int, float]], ma
         by_rank=shares,
         collectives=max(len(p.library) for p in parts),
         unmatched=max(max(len(p.library) for p in parts) - matched, 0),
-        **_late_fields(late),  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 

@@ -78,7 +78,7 @@ def database(path: Path, notes: Counter[str]) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
         raise InputError(
             f"{path}: the database is damaged or of an unknown version: {error}",
             out="export it again, or give the text export",

@@ -11,6 +11,8 @@ from lightloom.core.advice import Cause, Clocks, RankSplit, Sync, WhatIf
 from lightloom.core.timeline import COMPUTE, Timeline
 
 from .split import NS, device_rows, gaps, union
+from .sync import EXPLAINED
+from .verdict import REACHABLE
 
 TINY = 10_000
 """Nanoseconds: kernels shorter than this cost more to launch than to run."""
@@ -34,11 +36,17 @@ class Evidence:
 def causes_of(e: Evidence) -> tuple[Cause, ...]:
     """Return the causes that the evidence supports, heaviest first."""
     rules: tuple[Callable[[Evidence], Cause | None], ...] = (
-        _late_rank, _imbalance, _slow_card, _host, _launch, _transfer, _latency, _overlap, _copies,
-        _bubble, _slow_down, _first_step,
+        _late_rank, _outside, _imbalance, _slow_card, _host, _launch, _transfer, _latency,
+        _overlap, _copies, _bubble, _slow_down, _first_step,
     )  # fmt: skip
     found = [cause for rule in rules if (cause := rule(e)) is not None]
     return tuple(sorted(found, key=lambda c: -c.weight))
+
+
+def _share(e: Evidence, field: str) -> float:
+    """Return a part of the window, mean over ranks."""
+    parts = [float(getattr(s, field)) / s.span_s for s in e.splits if s.span_s > 0]
+    return sum(parts) / len(parts) if parts else 0.0
 
 
 def _gain(e: Evidence, change: str) -> float:
@@ -66,7 +74,7 @@ def _late_rank(e: Evidence) -> Cause | None:
 
 def _imbalance(e: Evidence) -> Cause | None:
     total = sum(e.sync.last.values())
-    if e.sync.late_same or total < 4 or _gain(e, "skew=0") < 0.03:
+    if e.sync.late_same or total < 4 or _gain(e, "skew=0") < 0.03 or _outside(e) is not None:
         return None
     return Cause(
         code="imbalance",
@@ -75,6 +83,21 @@ def _imbalance(e: Evidence) -> Cause | None:
         evidence={"late_ranks": len(e.sync.last), "collectives": total},
         next="log tokens (or experts' tokens, sequence lengths) per rank and step: they should "
         "vary as the arrivals do",
+    )
+
+
+def _outside(e: Evidence) -> Cause | None:
+    """The library waits, and the arrivals of the ranks at hand do not explain it."""
+    waited, explained = e.sync.waiting_s * len(e.splits), sum(e.sync.blame.values())
+    if e.sync.how != "library" or waited <= 0 or explained >= EXPLAINED * waited:
+        return None
+    return Cause(
+        code="waits-elsewhere",
+        what=f"the library waits, but these ranks' arrivals explain {explained / waited:.0%} of it",
+        weight=_gain(e, "skew=0"),
+        evidence={"waited_s": waited, "explained_s": explained},
+        next="profile every rank of the group in the same step: the late one is not among these, "
+        "or the operation waits for its own launch (HCCL_OP_EXPANSION_MODE, host affinity)",
     )
 
 
@@ -102,7 +125,7 @@ def _slow_card(e: Evidence) -> Cause | None:
 
 
 def _host(e: Evidence) -> Cause | None:
-    idle = sum(s.idle_s for s in e.splits) / sum(s.span_s for s in e.splits)
+    idle = _share(e, "idle_s")
     if idle < 0.10:
         return None
     longest, share = _longest_gaps(e.timelines)
@@ -110,7 +133,7 @@ def _host(e: Evidence) -> Cause | None:
         code="host-bound",
         what=f"the device has nothing to do {idle:.0%} of the time"
         + (f"; its ten longest gaps hold {share:.0%} of that" if longest else ""),
-        weight=min(_gain(e, "host=0"), idle),
+        weight=REACHABLE * min(_gain(e, "host=0"), idle),
         evidence={"idle_share": idle, "longest_gap_s": longest},
         next="few long gaps: a data loader or a save (run with synthetic data); many short ones: "
         "launch or .item() (profile with_stack=True)",
@@ -131,7 +154,7 @@ def _longest_gaps(timelines: dict[int, Timeline]) -> tuple[float, float]:
 
 
 def _launch(e: Evidence) -> Cause | None:
-    tiny, kernels, idle = 0, 0, sum(s.idle_s for s in e.splits) / sum(s.span_s for s in e.splits)
+    tiny, kernels, idle = 0, 0, _share(e, "idle_s")
     for t in e.timelines.values():
         took = (t.end_N - t.start_N)[t.kind_N == COMPUTE]
         tiny, kernels = tiny + int((took < TINY).sum()), kernels + len(took)
@@ -141,7 +164,7 @@ def _launch(e: Evidence) -> Cause | None:
     return Cause(
         code="launch-bound",
         what=f"{tiny / kernels:.0%} of {kernels:,} kernels run under 10 us: launching limits",
-        weight=0.8 * min(_gain(e, "host=0"), idle),
+        weight=0.8 * REACHABLE * min(_gain(e, "host=0"), idle),
         evidence={"tiny_share": tiny / kernels, "kernels": kernels},
         next=f"twice the micro-batch: if the step hardly grows, launching limits; then {tool}",
     )
@@ -194,7 +217,7 @@ def _overlap(e: Evidence) -> Cause | None:
 
 
 def _copies(e: Evidence) -> Cause | None:
-    share = sum(s.copy_s for s in e.splits) / sum(s.span_s for s in e.splits)
+    share = _share(e, "copy_s")
     if share < 0.05:
         return None
     return Cause(
@@ -207,7 +230,7 @@ def _copies(e: Evidence) -> Cause | None:
 
 
 def _bubble(e: Evidence) -> Cause | None:
-    share = sum(s.bubble_s for s in e.splits) / sum(s.span_s for s in e.splits)
+    share = _share(e, "bubble_s")
     if share < 0.05:
         return None
     return Cause(

@@ -130,7 +130,7 @@ def _intercept(size: F64, took: F64) -> float:
     known = size > 0
     size, took = size[known], took[known]
     sizes = np.unique(size)
-    if len(sizes) < 2 or sizes[-1] < 4 * sizes[0]:
+    if len(sizes) < 2 or sizes[-1] < 1.5 * sizes[0]:
         return 0.0
     typical = np.array([np.median(took[size == s]) for s in sizes])
     i, j = np.triu_indices(min(len(sizes), 200), 1)
@@ -202,7 +202,8 @@ def _rank_events(
     if not len(rows):
         return (), 0.0, 0.0, 0.0
     rows = rows[np.argsort(t.start_N[rows], kind="stable")]
-    start, end = t.start_N[rows] + shift, t.end_N[rows] + shift
+    start = t.start_N[rows].astype(np.float64) + shift
+    end = t.end_N[rows].astype(np.float64) + shift
     is_comm = t.kind_N[rows] == COMM
     order = np.argsort(end, kind="stable")
     by_end, comm_by_end = end[order], is_comm[order]
@@ -213,8 +214,15 @@ def _rank_events(
     ended = np.concatenate(([-1], latest))[upto]
     comm_end = np.where(ended >= 0, by_end[ended], -np.inf)
     waits = comm_end > before
+    waits &= is_comm | (start - before > _usual_gap(~is_comm, waits, start - before))
+    stops = np.zeros(len(rows), dtype=bool)
+    stops[order[ended[waits & ~is_comm]]] = True
     gap = start - np.where(waits, comm_end, before)
     number = np.cumsum(is_comm) - 1
+    for lane in np.unique(t.lane_N[rows[is_comm]]):
+        mine = np.flatnonzero(is_comm & (t.lane_N[rows] == lane))
+        size = t.bytes_N[rows[mine]].astype(np.float64)
+        _ready(mine, (start, end), before, waits, stops, size)
     lane_last: dict[int, int] = {}
     events = []
     for i in np.flatnonzero(is_comm | waits).tolist():
@@ -230,6 +238,45 @@ def _rank_events(
         lane_last[lane] = int(number[i])
     work = float(end[~is_comm].max()) if bool((~is_comm).any()) else float(start[0])
     return tuple(events), float(start[0]), float(end.max()), work
+
+
+def _usual_gap(work: NDArray[np.bool_], waits: NDArray[np.bool_], pause: F64) -> float:
+    """Return nanoseconds between two spans of work that are no sign of waiting."""
+    calm = pause[work & ~waits & np.isfinite(pause)]
+    return 2.0 * float(np.median(calm)) if len(calm) else 0.0
+
+
+def _ready(
+    mine: NDArray[np.intp],
+    span: tuple[F64, F64],
+    before: F64,
+    waits: NDArray[np.bool_],
+    stops: NDArray[np.bool_],
+    size: F64,
+) -> None:
+    """Put into `before` when collectives that queued behind another could have begun.
+
+    A collective that begins as its lane falls free was ready earlier; when is not visible. One for
+    which work `stops` was ready when work ended before it. Those of a queue between are taken to
+    become ready by their share of its bytes (assumed), as gradient buckets do.
+    """
+    start, end = span
+    behind = np.concatenate(([np.inf], start[mine][1:] - end[mine][:-1]))
+    near = np.maximum(20e3, 0.02 * (end[mine] - start[mine]))
+    hidden = waits[mine] & (behind >= 0) & (behind <= near) & ~stops[mine]
+    known = np.flatnonzero(~hidden)
+    for first, last in zip(known, [*known[1:].tolist(), len(mine)], strict=True):
+        part = np.arange(first + 1, last)
+        if not len(part):
+            continue
+        chained = last < len(mine) and bool(waits[mine[last]])
+        queue = mine[np.arange(first + 1, last + 1)] if chained else mine[part]
+        weight = np.where(size[first + 1 : first + 1 + len(queue)] > 0,
+                          size[first + 1 : first + 1 + len(queue)], 1.0)  # fmt: skip
+        share = (np.cumsum(weight) / weight.sum())[: len(part)]
+        begin = float(before[mine[first]] if waits[mine[first]] else start[mine[first]])
+        ready = begin + share * max(float(before[queue[-1]]) - begin, 0.0)
+        before[mine[part]] = np.minimum(ready, before[mine[part]])
 
 
 def replay(graph: Graph, change: Change) -> float:

@@ -232,8 +232,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     b_device: str = ""
     a_step_s: float
     b_step_s: float
-    parts: dict[str, tuple[float, float]]
-    """compute, exposed, waiting, transfer, copy, idle -> (A, B)."""
+    parts: dict[str, tuple[float | None, float | None]]
+    """None: the profiles cannot tell. compute, exposed, waiting, transfer, copy, idle -> (A, B)."""
     rows: tuple[OperatorRow, ...]
     text: str
     notes: tuple[str, ...] = ()
