@@ -13,37 +13,12 @@ from typing import Any
 
 import msgspec
 
+from . import messages as m
 from .decide import Ready, decide
-from .messages import (
-    Accept,
-    Accepted,
-    Action,
-    AgentDead,
-    Append,
-    Beat,
-    Decided,
-    Event,
-    Excluded,
-    Fence,
-    Go,
-    Install,
-    Leave,
-    Message,
-    Prepare,
-    Promise,
-    RankGone,
-    RankHolds,
-    RankReady,
-    RankVoted,
-    Received,
-    Refuse,
-    Send,
-    Snapshot,
-    Tick,
-)  # fmt: skip
 from .record import SNAPSHOT, Epoch, Rank, Rules, may_speak, write_quorum
 
 BALLOT_STRIDE = 1024
+UNFINISHED = "unfinished change"
 RETRY = 4
 """Ticks before an unanswered ballot is tried again with a higher number."""
 
@@ -51,7 +26,7 @@ RETRY = 4
 class Peer(msgspec.Struct, frozen=True):
     """What is known of another agent."""
 
-    beat: Beat
+    beat: m.Beat
     heard: int
     """Tick of the last message."""
 
@@ -77,10 +52,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
     started: int = 0
     """Tick at which the ballot began."""
-    promises: dict[int, Promise] = {}
+    promises: dict[int, m.Promise] = {}
     draft: Epoch | None = None
     accepts: frozenset[int] = frozenset()
     tick: int = 0
+    why: str = ""
+    """Why the ballot in progress began."""
     since: int = 0
     """Tick at which the epoch came into force."""
     seq: int = 0
@@ -89,7 +66,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The operator asked to stop: nothing changes any more."""
 
 
-Out = tuple[State, list[Action]]
+Out = tuple[State, list[m.Action]]
 _set = msgspec.structs.replace
 
 
@@ -102,7 +79,7 @@ def start(
     return State(me=me, rules=rules, epoch=epoch, appended=base, durable=base, snapshot=snapshot)
 
 
-def step(state: State, event: Event) -> Out:
+def step(state: State, event: m.Event) -> Out:
     """Return the next state and what the driver must do, in order."""
     return _HANDLERS[type(event)](state, event)
 
@@ -124,7 +101,7 @@ def changes(state: State) -> str:
     lost = [a for a in epoch.agents if a in gone]
     if lost and epoch.number:
         return f"agent {', '.join(map(str, lost))} lost"
-    out = [m.slot for m in epoch.members if not _alive(state, m.agent, m.uid)]
+    out = [x.slot for x in epoch.members if not _alive(state, x.agent, x.uid)]
     if out:
         return f"rank {', '.join(map(str, out))} lost"
     if not _donors_live(state):
@@ -134,7 +111,7 @@ def changes(state: State) -> str:
         for a, p in state.peers.items()
         if a in epoch.agents
     ):
-        return "unfinished change"
+        return UNFINISHED
     if epoch.members and state.durable - epoch.base < state.rules.settle:
         return ""
     idle = len(_ready(state, _beats(state))) - len(epoch.members)
@@ -185,13 +162,13 @@ def _donors_live(state: State) -> bool:
     )
 
 
-def _beats(state: State) -> dict[int, Beat]:
+def _beats(state: State) -> dict[int, m.Beat]:
     beats = {a: p.beat for a, p in state.peers.items() if a not in state.dead}
     beats[state.me] = beat(state)
     return beats
 
 
-def _ready(state: State, beats: dict[int, Beat]) -> dict[int, Ready]:
+def _ready(state: State, beats: dict[int, m.Beat]) -> dict[int, Ready]:
     allowed = set(state.epoch.agents) | set(_joiners(state))
     gone = state.dead | silent(state)
     return {
@@ -202,14 +179,14 @@ def _ready(state: State, beats: dict[int, Beat]) -> dict[int, Ready]:
     }
 
 
-def beat(state: State) -> Beat:
+def beat(state: State) -> m.Beat:
     """Return the agent's public state."""
     voted = min(
-        (state.votes.get(m.uid, state.epoch.base) for m in state.epoch.members
-         if m.agent == state.me),
+        (state.votes.get(x.uid, state.epoch.base) for x in state.epoch.members
+         if x.agent == state.me),
         default=1 << 62,
     )  # fmt: skip
-    return Beat(
+    return m.Beat(
         seq=state.seq, number=state.epoch.number, voted=voted, appended=state.appended,
         ranks=tuple(state.ranks[u] for u in sorted(state.ranks)), snapshot=state.snapshot,
         dead=tuple(sorted(state.dead)), promised=state.promised, leaving=state.leaving,
@@ -222,7 +199,7 @@ def _publish(state: State) -> Out:
     state, actions = _commit(state)
     said = beat(state)
     others = (set(state.epoch.agents) | set(state.peers)) - {state.me} - state.dead
-    return state, [*actions, *(Send(a, said) for a in sorted(others))]
+    return state, [*actions, *(m.Send(a, said) for a in sorted(others))]
 
 
 def _commit(state: State) -> Out:
@@ -245,10 +222,10 @@ def _commit(state: State) -> Out:
     kept = sorted([appended, *(b.appended for b in known.values())], reverse=True)
     w = write_quorum(len(epoch.agents))
     durable = max(state.durable, kept[w - 1]) if len(kept) >= w else state.durable
-    actions: list[Action] = []
+    actions: list[m.Action] = []
     if appended > state.appended:
-        actions.append(Append(epoch.number, appended))
-    actions += [Go(epoch.number, s) for s in range(state.durable + 1, durable + 1)]
+        actions.append(m.Append(epoch.number, appended))
+    actions += [m.Go(epoch.number, s) for s in range(state.durable + 1, durable + 1)]
     return _set(state, appended=appended, durable=durable), actions
 
 
@@ -264,11 +241,13 @@ def _propose(state: State) -> Out:
     if state.ballot or state.leaving or state.me not in state.epoch.agents:
         return state, []
     able = set(state.epoch.agents) - state.dead - silent(state)
-    if state.me != min(able | {state.me}) or not changes(state):
+    why = changes(state)
+    if state.me != min(able | {state.me}) or not why:
         return state, []
     if not may_speak(state.epoch, able, state.dead, state.rules.same_host):
         return state, []
-    return _ballot(state)
+    why = state.why or why if why == UNFINISHED else why
+    return _ballot(_set(state, why=why))
 
 
 def _ballot(state: State) -> Out:
@@ -278,36 +257,36 @@ def _ballot(state: State) -> Out:
         state, ballot=ballot, round=highest, started=state.tick, promises={}, draft=None,
         accepts=frozenset(),
     )  # fmt: skip
-    ask = Prepare(state.epoch.number + 1, ballot)
-    actions: list[Action] = [
-        Send(a, ask) for a in state.epoch.agents if a != state.me and a not in state.dead
+    ask = m.Prepare(state.epoch.number + 1, ballot)
+    actions: list[m.Action] = [
+        m.Send(a, ask) for a in state.epoch.agents if a != state.me and a not in state.dead
     ]
-    state, more = _prepare(state, Received(state.me, ask))
+    state, more = _prepare(state, m.Received(state.me, ask))
     return state, actions + more
 
 
-def _reply(state: State, to: int, message: Message) -> Out:
+def _reply(state: State, to: int, message: m.Message) -> Out:
     if to == state.me:
-        return _receive(state, Received(to, message))
-    return state, [Send(to, message)]
+        return _receive(state, m.Received(to, message))
+    return state, [m.Send(to, message)]
 
 
-def _prepare(state: State, event: Received) -> Out:
+def _prepare(state: State, event: m.Received) -> Out:
     ask: Any = event.message
     if ask.number <= state.epoch.number:
-        return _reply(state, event.sender, Decided(state.epoch))
+        return _reply(state, event.sender, m.Decided(state.epoch))
     if ask.number > state.epoch.number + 1:
         return state, []
     if ask.ballot < state.promised:
-        return _reply(state, event.sender, Refuse(ask.number, state.promised))
+        return _reply(state, event.sender, m.Refuse(ask.number, state.promised))
     state = _set(state, promised=ask.ballot, seq=state.seq + 1)
-    said = Promise(
+    said = m.Promise(
         ask.number, ask.ballot, state.accepted_ballot, state.accepted, beat(state)
     )  # fmt: skip
     return _reply(state, event.sender, said)
 
 
-def _promise(state: State, event: Received) -> Out:
+def _promise(state: State, event: m.Received) -> Out:
     said: Any = event.message
     if said.ballot != state.ballot or said.number != state.epoch.number + 1 or state.draft:
         return state, []
@@ -330,9 +309,9 @@ def _draft(state: State) -> Out:
     if draft is None:
         return state, []
     state = _set(state, draft=draft)
-    ask = Accept(state.ballot, draft)
-    actions: list[Action] = [Send(a, ask) for a in sorted(here) if a != state.me]
-    state, more = _accept(state, Received(state.me, ask))
+    ask = m.Accept(state.ballot, draft)
+    actions: list[m.Action] = [m.Send(a, ask) for a in sorted(here) if a != state.me]
+    state, more = _accept(state, m.Received(state.me, ask))
     return state, actions + more
 
 
@@ -345,39 +324,39 @@ def _decide(state: State) -> Epoch | None:
     agents = tuple(sorted((set(state.promises) - state.dead) | set(joiners)))
     ready = _ready(state, beats)
     snapshot = max(b.snapshot for b in beats.values())
-    return decide(state.rules, state.epoch, base, agents, ready, snapshot, changes(state))
+    return decide(state.rules, state.epoch, base, agents, ready, snapshot, state.why)
 
 
-def _accept(state: State, event: Received) -> Out:
+def _accept(state: State, event: m.Received) -> Out:
     ask: Any = event.message
     number = ask.epoch.number
     if number <= state.epoch.number:
-        return _reply(state, event.sender, Decided(state.epoch))
+        return _reply(state, event.sender, m.Decided(state.epoch))
     if number > state.epoch.number + 1:
         return state, []
     if ask.ballot < state.promised:
-        return _reply(state, event.sender, Refuse(number, state.promised))
+        return _reply(state, event.sender, m.Refuse(number, state.promised))
     state = _set(
         state, promised=ask.ballot, accepted_ballot=ask.ballot, accepted=ask.epoch
     )  # fmt: skip
-    return _reply(state, event.sender, Accepted(number, ask.ballot))
+    return _reply(state, event.sender, m.Accepted(number, ask.ballot))
 
 
-def _accepted(state: State, event: Received) -> Out:
+def _accepted(state: State, event: m.Received) -> Out:
     said: Any = event.message
-    if state.draft is None or said.ballot != state.ballot:
+    draft = state.draft
+    if draft is None or said.ballot != state.ballot:
         return state, []
     state = _set(state, accepts=state.accepts | {event.sender})
     if not may_speak(state.epoch, state.accepts, state.dead, state.rules.same_host):
         return state, []
-    draft = state.draft
     others = (set(state.epoch.agents) | set(draft.agents)) - {state.me} - state.dead
-    actions: list[Action] = [Send(a, Decided(draft)) for a in sorted(others)]
+    actions: list[m.Action] = [m.Send(a, m.Decided(draft)) for a in sorted(others)]
     state, more = _install(state, draft)
     return state, actions + more
 
 
-def _decided(state: State, event: Received) -> Out:
+def _decided(state: State, event: m.Received) -> Out:
     said: Any = event.message
     if said.epoch.number <= state.epoch.number:
         return state, []
@@ -390,21 +369,22 @@ def _install(state: State, epoch: Epoch) -> Out:
         state, epoch=epoch, appended=epoch.base, durable=epoch.base, votes={}, promised=0,
         accepted_ballot=0, accepted=None, ballot=0, promises={}, draft=None, accepts=frozenset(),
         since=state.tick,
+        why="",
     )  # fmt: skip
     if state.me not in epoch.agents:
-        return state, [Excluded(epoch.number)]
+        return state, [m.Excluded(epoch.number)]
     state, actions = _changed(state)
-    return state, [Install(epoch), *actions]
+    return state, [m.Install(epoch), *actions]
 
 
-def _refuse(state: State, event: Received) -> Out:
+def _refuse(state: State, event: m.Received) -> Out:
     said: Any = event.message
     if not state.ballot or said.number != state.epoch.number + 1 or said.ballot <= state.ballot:
         return state, []
     return _set(state, ballot=0, round=max(state.round, said.ballot // BALLOT_STRIDE)), []
 
 
-def _hear(state: State, sender: int, said: Beat) -> State:
+def _hear(state: State, sender: int, said: m.Beat) -> State:
     old = state.peers.get(sender)
     kept = old.beat if old is not None and old.beat.seq > said.seq else said
     dead = state.dead | (frozenset(said.dead) - {state.me})
@@ -412,16 +392,16 @@ def _hear(state: State, sender: int, said: Beat) -> State:
     return _set(state, peers=peers, dead=dead, leaving=state.leaving or said.leaving)
 
 
-def _beat(state: State, event: Received) -> Out:
+def _beat(state: State, event: m.Received) -> Out:
     said: Any = event.message
     if event.sender in state.dead:
         return state, []
     state = _hear(state, event.sender, said)
     if said.number < state.epoch.number:
         if state.epoch.members and event.sender in state.epoch.agents:
-            return state, [Send(event.sender, Decided(state.epoch))]
+            return state, [m.Send(event.sender, m.Decided(state.epoch))]
         if said.number >= 0 and state.epoch.members:
-            return state, [Send(event.sender, Decided(state.epoch))]
+            return state, [m.Send(event.sender, m.Decided(state.epoch))]
     before = state.appended
     state, actions = _commit(state)
     if state.appended != before:
@@ -431,16 +411,16 @@ def _beat(state: State, event: Received) -> Out:
     return state, actions + more
 
 
-def _receive(state: State, event: Received) -> Out:
+def _receive(state: State, event: m.Received) -> Out:
     return _MESSAGES[type(event.message)](state, event)
 
 
-def _tick(state: State, event: Tick) -> Out:
+def _tick(state: State, event: m.Tick) -> Out:
     """Beat, suspect, fence, and try a stuck ballot again."""
     state = _set(state, tick=state.tick + 1)
-    actions: list[Action] = []
-    if state.rules.same_host and state.epoch.number:
-        actions = [Fence(a) for a in sorted(silent(state) - state.dead)]
+    actions: list[m.Action] = []
+    if state.rules.same_host and state.epoch.number > 0 and state.me in state.epoch.agents:
+        actions = [m.Fence(a) for a in sorted(silent(state) - state.dead)]
     if state.ballot and state.draft is None:
         state, more = _draft(state)
         actions += more
@@ -450,35 +430,35 @@ def _tick(state: State, event: Tick) -> Out:
     return state, actions + more
 
 
-def _rank_ready(state: State, event: RankReady) -> Out:
+def _rank_ready(state: State, event: m.RankReady) -> Out:
     return _changed(_set(state, ranks={**state.ranks, event.uid: Rank(event.uid, info=event.info)}))
 
 
-def _rank_gone(state: State, event: RankGone) -> Out:
+def _rank_gone(state: State, event: m.RankGone) -> Out:
     return _changed(
         _set(state, ranks={u: r for u, r in state.ranks.items() if u != event.uid})
     )  # fmt: skip
 
 
-def _rank_voted(state: State, event: RankVoted) -> Out:
+def _rank_voted(state: State, event: m.RankVoted) -> Out:
     if event.number != state.epoch.number or event.uid not in state.ranks:
         return state, []
     last = state.votes.get(event.uid, 0)
     state = _set(state, votes={**state.votes, event.uid: max(last, event.step)})
-    mine = [m.uid for m in state.epoch.members if m.agent == state.me]
+    mine = [x.uid for x in state.epoch.members if x.agent == state.me]
     if any(state.votes.get(uid, 0) < event.step for uid in mine):
         return state, []
     return _changed(state)
 
 
-def _rank_holds(state: State, event: RankHolds) -> Out:
+def _rank_holds(state: State, event: m.RankHolds) -> Out:
     if event.uid not in state.ranks or event.number != state.epoch.number:
         return state, []
     rank = _set(state.ranks[event.uid], holds=event.number)
     return _changed(_set(state, ranks={**state.ranks, event.uid: rank}))
 
 
-def _agent_dead(state: State, event: AgentDead) -> Out:
+def _agent_dead(state: State, event: m.AgentDead) -> Out:
     peers = {a: p for a, p in state.peers.items() if a != event.agent}
     state = _set(state, dead=state.dead | {event.agent}, peers=peers)
     state, actions = _draft(state) if state.ballot and state.draft is None else (state, [])
@@ -486,20 +466,20 @@ def _agent_dead(state: State, event: AgentDead) -> Out:
     return state, actions + more
 
 
-def _snapshot(state: State, event: Snapshot) -> Out:
+def _snapshot(state: State, event: m.Snapshot) -> Out:
     return _set(state, snapshot=(event.step, event.cursor)), []
 
 
-def _leave(state: State, event: Leave) -> Out:
+def _leave(state: State, event: m.Leave) -> Out:
     return _changed(_set(state, leaving=True))
 
 
-_MESSAGES: dict[type, Callable[[State, Received], Out]] = {
-    Beat: _beat, Prepare: _prepare, Promise: _promise, Refuse: _refuse, Accept: _accept,
-    Accepted: _accepted, Decided: _decided,
+_MESSAGES: dict[type, Callable[[State, m.Received], Out]] = {
+    m.Beat: _beat, m.Prepare: _prepare, m.Promise: _promise, m.Refuse: _refuse, m.Accept: _accept,
+    m.Accepted: _accepted, m.Decided: _decided,
 }  # fmt: skip
 _HANDLERS: dict[type, Callable[[State, Any], Out]] = {
-    Received: _receive, Tick: _tick, RankReady: _rank_ready, RankGone: _rank_gone,
-    RankVoted: _rank_voted, RankHolds: _rank_holds, AgentDead: _agent_dead, Snapshot: _snapshot,
-    Leave: _leave,
+    m.Received: _receive, m.Tick: _tick, m.RankReady: _rank_ready, m.RankGone: _rank_gone,
+    m.RankVoted: _rank_voted, m.RankHolds: _rank_holds, m.AgentDead: _agent_dead,
+    m.Snapshot: _snapshot, m.Leave: _leave,
 }  # fmt: skip

@@ -9,30 +9,29 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lightloom.core.event import parse_fault
-from lightloom.core.files import write_json
 from lightloom.recover import messages as m
 from lightloom.recover import protocol
 from lightloom.recover.record import Epoch, Rules
 from lightloom.recover.suspect import verdict
 
 from . import board as b
+from . import faults, nursery, system, talk, wire
 from . import nest as nests
-from . import nursery, system, talk, wire
 from .log import Log
+from .net import Net
 from .snapshot import newest, position
-from .spec import Door, Spec, load
 from .spec import doors as all_doors
+from .spec import load
 
 TICK_S = 0.05
 RESPAWN_S = 0.7
@@ -57,11 +56,8 @@ class Agent:
     def __init__(self, folder: Path, me: int, count: int, joins: bool) -> None:
         self.folder, self.me, self.spec, self.count = folder, me, load(folder), count
         self.log = Log(folder, me)
-        self.token = (folder / "token").read_bytes()
         self.select = selectors.DefaultSelector()
-        self.peers: dict[int, wire.Peer] = {}
-        self.fresh: list[wire.Peer] = []
-        self.pidfds: dict[int, int] = {}
+        self.net = Net(folder, me, self.select, self._on_frame, self._on_agent_death)
         self.elsewhere: dict[int, tuple[int, int, float, int]] = {}
         self.named: list[int] = []
         self.pending: list[tuple[float, Callable[[], None]]] = []
@@ -69,13 +65,12 @@ class Agent:
         self.signalled = self.over = False
         self.code, self.first_go = 0, -1
         self.births = 0
-        self.failures: list[tuple[int, int]] = []
+        self.failures = 0
         self.state = self._start(joins)
-        self._listen()
         self.nest = nests.Nest(folder, me, self.spec)
         self.writer, self.writer_link = nests.start_writer(folder, me)
-        self._watch(self.nest.link, self._on_nursery)
-        self._watch(self.writer_link, self._on_writer)
+        self.net.watch(self.nest.link, self._on_nursery)
+        self.net.watch(self.writer_link, self._on_writer)
         self.log.event("agent", pid=os.getpid(), ranks=count)
 
     def _start(self, joins: bool) -> protocol.State:
@@ -90,57 +85,6 @@ class Agent:
         step, cursor = position(Path(spec.resume)) if spec.resume else (0, 0)
         return protocol.start(self.me, tuple(range(spec.agents)), rules, step, cursor)
 
-    # ---- plumbing ----------------------------------------------------------------------------
-
-    def _watch(self, thing: Any, act: Callable[[], None]) -> None:
-        self.select.register(thing, selectors.EVENT_READ, act)
-
-    def _unwatch(self, thing: Any) -> None:
-        try:
-            self.select.unregister(thing)
-        except (KeyError, ValueError):
-            return
-
-    def _listen(self) -> None:
-        self.door = socket.create_server((f"127.0.0.{1 + self.me % 250}", 0))
-        self.door.setblocking(False)
-        host, port = self.door.getsockname()
-        self._watch(self.door, self._on_knock)
-        door = Door(
-            agent=self.me, pid=os.getpid(), started=system.started(os.getpid()), host=host,
-            port=port,
-        )  # fmt: skip
-        write_json(self.folder / f"agent-{self.me}.json", door)
-
-    def _on_knock(self) -> None:
-        try:
-            sock, _ = self.door.accept()
-        except BlockingIOError:
-            return
-        self._adopt(sock)
-
-    def _adopt(self, sock: socket.socket) -> wire.Peer:
-        peer = wire.Peer(sock, self.me, self.token)
-        self.fresh.append(peer)
-        self._watch(sock, lambda: self._on_peer(peer))
-        return peer
-
-    def _on_peer(self, peer: wire.Peer) -> None:
-        frames = peer.read()
-        if peer.proved and peer in self.fresh:
-            self.fresh.remove(peer)
-            self.peers[peer.agent] = peer
-            self._see(peer.agent)
-        for frame in frames:
-            self._on_frame(peer.agent, frame)
-        if not peer.open:
-            self._unwatch(peer.sock)
-            peer.sock.close()
-            if self.peers.get(peer.agent) is peer:
-                del self.peers[peer.agent]
-            if peer in self.fresh:
-                self.fresh.remove(peer)
-
     def _on_frame(self, sender: int, frame: Any) -> None:
         if isinstance(frame, wire.Stop):
             self._stop(frame.at)
@@ -151,23 +95,7 @@ class Agent:
         else:
             self.feed(m.Received(sender, frame))
 
-    def _see(self, agent: int) -> None:
-        """Watch the process of another agent: a pidfd is proof of its death."""
-        if agent in self.pidfds or agent == self.me:
-            return
-        door = next((d for d in all_doors(self.folder) if d.agent == agent), None)
-        if door is None:
-            return
-        fd = system.open_pid(door.pid) if door.alive else -1
-        if fd < 0 or not door.alive:
-            self.pidfds[agent] = -1
-            self.feed(m.AgentDead(agent))
-            return
-        self.pidfds[agent] = fd
-        self._watch(fd, lambda: self._on_agent_death(agent))
-
     def _on_agent_death(self, agent: int) -> None:
-        self._unwatch(self.pidfds[agent])
         if self.over or self.state.leaving:
             return
         self.log.event("agent-death", lost=agent, members=self._members_of(agent))
@@ -187,22 +115,6 @@ class Agent:
             self.log.event("agent-replaced", lost=agent, by=known + 1)
             launch(self.folder, known + 1, count, joins=True)
 
-    def _meet(self) -> None:
-        """Connect to agents with lower numbers; the higher number calls."""
-        for door in all_doors(self.folder):
-            if door.agent == self.me or door.agent in self.peers:
-                continue
-            self._see(door.agent)
-            calling = any(p.agent in (door.agent, -1) for p in self.fresh)
-            if door.agent > self.me or calling or self.pidfds.get(door.agent, -1) < 0:
-                continue
-            try:
-                sock = socket.create_connection((door.host, door.port), timeout=0.5)
-            except OSError as error:
-                self.log.event("peer-unreachable", peer=door.agent, why=str(error))
-                continue
-            self._adopt(sock)
-
     def later(self, delay_s: float, act: Callable[[], None]) -> None:
         """Call `act` after a while."""
         self.pending.append((time.monotonic() + delay_s, act))
@@ -217,8 +129,7 @@ class Agent:
 
     def _act(self, action: m.Action) -> None:
         if isinstance(action, m.Send):
-            if action.to in self.peers:
-                self.peers[action.to].send(action.message)
+            self.net.send(action.to, action.message)
         elif isinstance(action, m.Go):
             self._go(action)
         elif isinstance(action, m.Append):
@@ -226,9 +137,8 @@ class Agent:
         elif isinstance(action, m.Install):
             self._install(action.epoch)
         elif isinstance(action, m.Fence):
-            if self.pidfds.get(action.agent, -1) >= 0:
+            if self.net.fence(action.agent):
                 self.log.event("fence", lost=action.agent, why="no heartbeat")
-                system.kill(self.pidfds[action.agent])
         elif isinstance(action, m.Excluded):
             self._fail(f"agent {self.me} is not part of epoch {action.number}", code=0)
 
@@ -238,6 +148,17 @@ class Agent:
             self.log.event("first-commit", epoch=go.number, step=go.step)
         for rank in self.nest.members():
             self.nest.tell(rank, talk.Commit(go.number, go.step))
+        if self.spec.faults and self.state.epoch.members:
+            self._drill(go.step + 1)
+
+    def _drill(self, step: int) -> None:
+        """Kill this agent if the drill asks for it when `step` begins."""
+        for fault in faults.mine(self.spec.faults, ("agent", "store")):
+            lowest = min(self.state.epoch.agents) == self.me
+            named = lowest if fault.kind == "store" else faults.slot_of(fault) == self.me
+            if named and step == (fault.step or 1):
+                self.log.event("killing", why=fault.text)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def _install(self, epoch: Epoch) -> None:
         self.log.append({"epoch": epoch.number, "base": epoch.base, "uids": epoch.uids}, True)
@@ -247,7 +168,7 @@ class Agent:
         )  # fmt: skip
         slots = {x.uid: x.slot for x in epoch.members}
         for rank in self.nest.ranks.values():
-            rank.slot, rank.watch = slots.get(rank.uid, -1), None
+            rank.take(slots.get(rank.uid, -1))
             if rank.ready and not rank.gone:
                 self.nest.tell(rank, talk.NewEpoch(epoch))
         if epoch.number == 1:
@@ -269,10 +190,11 @@ class Agent:
             "WORLD_SIZE": str(self.spec.ranks), "LOCAL_WORLD_SIZE": str(self.spec.ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.spec_port()),
             "LIGHTLOOM_RUN": str(self.folder), "LIGHTLOOM_AGENT": str(self.me),
+            "LIGHTLOOM_LIFE": "1" if self.births <= self.count else "0",
             "LIGHTLOOM_STOP": str(-1 if self.stop_at is None else self.stop_at),
         }  # fmt: skip
         rank = self.nest.spawn(index, env)
-        self._watch(rank.sock, lambda: self._on_rank(rank))
+        self.net.watch(rank.sock, partial(self._on_rank, rank))
 
     def spec_port(self) -> int:
         """Return the rendezvous port written at launch, for scripts that call torch themselves."""
@@ -297,7 +219,7 @@ class Agent:
             if isinstance(said, nursery.Born):
                 self.log.event("rank", uid=rank.uid, pid=rank.pid)
                 if rank.pidfd >= 0:
-                    self._watch(rank.pidfd, lambda r=rank: self._on_rank_death(r))
+                    self.net.watch(rank.pidfd, partial(self._on_rank_death, rank))
                 else:
                     self._on_rank_death(rank)
             elif rank.gone:
@@ -313,7 +235,7 @@ class Agent:
         except BlockingIOError:
             return
         if said is None:
-            self._unwatch(rank.sock)
+            self.net.unwatch(rank.sock)
         else:
             self._on_said(rank, said)
 
@@ -366,8 +288,8 @@ class Agent:
             return
         rank.gone = True
         if rank.pidfd >= 0:
-            self._unwatch(rank.pidfd)
-        self._unwatch(rank.sock)
+            self.net.unwatch(rank.pidfd)
+        self.net.unwatch(rank.sock)
         self.feed(m.RankGone(rank.uid))
         if rank.code is not None or self.over:
             self._bury(rank)
@@ -376,7 +298,7 @@ class Agent:
         """Write down how a rank ended, and replace it."""
         quiet = self.state.leaving or self.over or (rank.code == 0 and not rank.ready)
         self.log.event(
-            "ended" if quiet else "death", uid=rank.uid, slot=rank.slot, code=rank.code,
+            "ended" if quiet else "death", uid=rank.uid, slot=rank.last_slot, code=rank.code,
             how=rank.named, killed_ns=rank.board.get(b.KILLED), ready=rank.ready,
             step=rank.board.get(b.STEP),
         )  # fmt: skip
@@ -388,17 +310,17 @@ class Agent:
             self._fail(self._why(rank), code=6, everywhere=True)
             return
         if rank.code is not None and rank.code > 0:
-            self.failures.append((rank.board_step, rank.slot))
-        if len(self.failures) >= 3:
+            self.failures += 1
+        if self.failures >= 3:
             self._fail(self._why(rank), code=6, everywhere=True)
         elif self.spec.respawn and not (rank.named and self._exclude(rank)):
-            self.later(RESPAWN_S, lambda: self._spawn(max(rank.slot, 0)))
+            self.later(RESPAWN_S, lambda: self._spawn(max(rank.last_slot, 0)))
 
     def _exclude(self, rank: nests.RankProc) -> bool:
-        out = verdict(self.named, rank.slot) == "exclude"
-        self.named.append(rank.slot)
+        out = verdict(self.named, rank.last_slot) == "exclude"
+        self.named.append(rank.last_slot)
         if out:
-            self.log.event("excluded", slot=rank.slot, why="named twice by the hang finder")
+            self.log.event("excluded", slot=rank.last_slot, why="named twice by the hang finder")
         return out
 
     def _why(self, rank: nests.RankProc) -> str:
@@ -412,12 +334,12 @@ class Agent:
     def _on_writer(self) -> None:
         data = self.writer_link.recv(1 << 16)
         if not data:
-            self._unwatch(self.writer_link)
+            self.net.unwatch(self.writer_link)
             if not self.over:
                 self.log.event("writer-death")
                 self.writer.wait()
                 self.writer, self.writer_link = nests.start_writer(self.folder, self.me)
-                self._watch(self.writer_link, self._on_writer)
+                self.net.watch(self.writer_link, self._on_writer)
                 for rank in self.nest.members():
                     self.nest.tell(rank, talk.Saved(-1, "the snapshot writer died; started again"))
             return
@@ -435,8 +357,7 @@ class Agent:
             return
         self.stop_at = at
         self.log.event("stop", after=at)
-        for peer in self.peers.values():
-            peer.send(wire.Stop(at))
+        self.net.tell_all(wire.Stop(at))
         if at < 0:
             self._fail("stopped before the first step", code=0)
             return
@@ -460,19 +381,19 @@ class Agent:
         self.over, self.code = True, code
         self.log.event("failed" if code else "left", why=why, code=code)
         if everywhere:
-            for peer in self.peers.values():
-                peer.send(wire.Stop(-1))
+            self.net.tell_all(wire.Stop(-1))
 
     def _maybe_over(self) -> None:
         """Everything owned has ended in peace."""
-        if self.nest.ranks or not self.births or not self.nest.open:
-            return
-        if self.state.leaving or self.state.epoch.number <= 0:
+        started = self.births and self.nest.open
+        if not self.nest.ranks and (
+            self.state.leaving or (started and self.state.epoch.number <= 0)
+        ):
             self.over = True
             self.log.event("over")
 
     def _tick(self) -> None:
-        self._meet()
+        self.net.meet()
         self.feed(m.Tick())
         due = [act for at, act in self.pending if at <= time.monotonic()]
         self.pending = [(at, act) for at, act in self.pending if at > time.monotonic()]
@@ -484,6 +405,8 @@ class Agent:
             self._maybe_over()
         elif self.stop_at is None:
             self._look()
+        if self.state.epoch.number < 0 and not self.net.others():
+            self._fail("the job ended before this agent joined it", code=0)
 
     def _look(self) -> None:
         """Find hung ranks: name them, take their stacks, and end them."""
@@ -491,9 +414,7 @@ class Agent:
         epoch = self.state.epoch
         wait_s = self.nest.wait_s(now)
         if 0.1 < wait_s < 1e8:
-            frame = wire.Waiting(epoch.number, self.state.durable + 1, wait_s)
-            for peer in self.peers.values():
-                peer.send(frame)
+            self.net.tell_all(wire.Waiting(epoch.number, self.state.durable + 1, wait_s))
         elsewhere = 1e9
         for agent in {x.agent for x in epoch.members} - {self.me}:
             number, _, seconds, at = self.elsewhere.get(agent, (-1, 0, 0.0, 0))
@@ -503,7 +424,7 @@ class Agent:
         for rank, how in self.nest.suspects(now, elsewhere):
             rank.named = how
             self.nest.dump(rank)
-            self.later(0.06, lambda r=rank, h=how: self._end_hang(r, h))
+            self.later(0.06, partial(self._end_hang, rank, how))
 
     def _end_hang(self, rank: nests.RankProc, how: str) -> None:
         if rank.gone:
@@ -523,7 +444,7 @@ class Agent:
         wake_r, wake_w = os.pipe()
         os.set_blocking(wake_w, False)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        self._watch(wake_r, lambda: os.read(wake_r, 64))
+        self.net.watch(wake_r, partial(_drain, wake_r))
         next_tick = time.monotonic()
         while not self.over:
             for key, _ in self.select.select(max(next_tick - time.monotonic(), 0.0)):
@@ -533,18 +454,20 @@ class Agent:
                 self._tick()
             if self.signalled:
                 self._ask_stop()
-            for peer in self.peers.values():
-                peer.flush()
+            self.net.flush()
         self._close()
         return self.code
 
     def _close(self) -> None:
-        for peer in self.peers.values():
-            peer.flush()
+        self.net.flush()
         self.nest.close()
         self.writer_link.close()
         self.writer.wait()
         self.log.close()
+
+
+def _drain(fd: int) -> None:
+    os.read(fd, 64)
 
 
 def main(args: list[str]) -> int:

@@ -30,9 +30,9 @@ class Source:
         if callable(getattr(loader, "batch", None)):
             return "batch"
         dataset = getattr(loader, "dataset", None)
-        if dataset is not None and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-            if getattr(loader, "batch_size", None):
-                return "map"
+        sized = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if sized and getattr(loader, "batch_size", None):
+            return "map"
         if hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
             return "list"
         if isinstance(loader, Iterable):

@@ -27,7 +27,7 @@ parser.add_argument("--rate", type=float, default=1e-3)
 parser.add_argument("--dropout", type=float, default=0.0)
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """Attention and a two-layer network, each behind a norm."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -47,7 +47,7 @@ class Block(nn.Module):
         return x + functional.dropout(self.down(hidden), self.dropout, self.training)
 
 
-class GPT(nn.Module):
+class GPT(nn.Module):  # type: ignore[misc]
     """Bytes in, distribution over the next byte out."""
 
     def __init__(self, width: int, layers: int, heads: int, context: int, dropout: float) -> None:
@@ -62,7 +62,7 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-class Text(torch.utils.data.Dataset):  # type: ignore[type-arg,misc]
+class Text(torch.utils.data.Dataset):  # type: ignore[misc]
     """Windows of the text, one byte more than the context."""
 
     def __init__(self, context: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -96,8 +96,8 @@ class Exchange:
             return False
         self.peers = [p for p in found if p is not None]
         self.index = epoch.uids.index(self.link.uid)
-        self.known = {u: p for u, p in self.known.items()
-                      if u in epoch.uids or u in dict(epoch.infos) or u == self.link.uid}  # fmt: skip
+        near = {*dict(epoch.infos), self.link.uid}
+        self.known = {u: p for u, p in self.known.items() if u in near}
         for peer in self.peers:
             if peer.info.numel != self.arena.numel:
                 self.note("other-model", f"rank {peer.uid} has {peer.info.numel} gradient elements,"

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -126,6 +127,6 @@ def archive(folder: Path) -> None:
         path.rename(target / path.name)
 
 
-def events(folder: Path) -> list[dict[str, object]]:
+def events(folder: Path) -> list[dict[str, Any]]:
     """Return all events of the present life in time order."""
     return sorted(read_lines(folder, "events"), key=lambda e: int(e["at_ns"]))

@@ -46,8 +46,7 @@ class Log:
 
 def read_lines(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return the lines of all agents' files of a kind, a torn last line left out."""
-    found = []
+    found: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"agent-*.{kind}")):
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            found.append(msgspec.json.decode(line))
+        found += [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
     return found

@@ -32,7 +32,7 @@ class RankProc:
         self.pid, self.pidfd = 0, -1
         self.ready = self.gone = self.ended = False
         self.code: int | None = None
-        self.slot = -1
+        self.slot = self.last_slot = -1
         self.named = ""
         self.kill_at_ns = 0
         self.watch: suspect.Watch | None = None
@@ -42,6 +42,11 @@ class RankProc:
     def phase(self) -> int:
         """Where the rank says it is."""
         return self.board.get(b.PHASE)
+
+    def take(self, slot: int) -> None:
+        """Fill a slot of a new epoch, or none (-1)."""
+        self.slot, self.watch = slot, None
+        self.last_slot = slot if slot >= 0 else self.last_slot
 
     def waits_s(self, now_ns: int) -> float:
         """Return how long the rank has been waiting for others; 0 when it is not."""
@@ -66,9 +71,7 @@ def start_writer(folder: Path, agent: int) -> tuple[subprocess.Popen[bytes], soc
     return _child("writer", folder, agent, theirs), ours
 
 
-def _child(
-    module: str, folder: Path, agent: int, theirs: socket.socket
-) -> subprocess.Popen[bytes]:
+def _child(module: str, folder: Path, agent: int, theirs: socket.socket) -> subprocess.Popen[bytes]:
     env = os.environ | {
         "LIGHTLOOM_PARENT": str(os.getpid()), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
@@ -160,7 +163,8 @@ class Nest:
         text = path.read_text(errors="replace") if path.exists() else ""
         block = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
         lines = [line.strip() for line in block.splitlines() if line.startswith("  File")]
-        return [line for line in lines if "/lightloom/run/" not in line][:12]
+        ours = ("frozen runpy", "nursery.py")
+        return [line for line in lines if not any(o in line for o in ours)][:12]
 
     def members(self) -> list[RankProc]:
         """Return live ranks that are members of the epoch in force."""

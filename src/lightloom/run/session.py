@@ -30,15 +30,15 @@ from .link import Link
 from .spec import Spec, load
 
 
-
-
 class Session:
     """One rank of a job that survives the loss of others."""
 
     def __init__(self) -> None:
         folder = os.environ.get("LIGHTLOOM_RUN")
         self.folder = Path(folder) if folder else None
-        self.spec: Spec = load(self.folder) if self.folder else Spec(name="alone", script="", ranks=1)
+        self.spec: Spec = (
+            load(self.folder) if self.folder else Spec(name="alone", script="", ranks=1)
+        )
         self.link: Link | None = Link() if self.folder else None
         self.tracked = st.Tracked()
         self.parameters: list[torch.nn.Parameter] = []

@@ -114,9 +114,7 @@ def find(name: str) -> Path:
     close = [n for n in names if n.startswith(name)]
     if len(close) == 1:
         return home() / close[0]
-    raise InputError(
-        f"no run {name!r} in {home()}{nearest(name, names)}", out="lightloom run list"
-    )
+    raise InputError(f"no run {name!r} in {home()}{nearest(name, names)}", out="lightloom run list")
 
 
 def folders() -> list[Path]:
@@ -134,9 +132,7 @@ def load(folder: Path) -> Spec:
 
 def doors(folder: Path) -> list[Door]:
     """Return the agents that ever started, by number."""
-    found = []
-    for path in folder.glob("agent-*.json"):
-        found.append(read_json(path, Door, "agent"))
+    found = [read_json(path, Door, "agent") for path in folder.glob("agent-*.json")]
     return sorted(found, key=lambda d: d.agent)
 
 

@@ -15,6 +15,7 @@ from .layout import ALIGN, Layout, Piece, decode, encode
 
 __all__ = ["Layout", "Piece", "Tracked", "copy_in", "decode", "encode", "flatten", "plan", "view"]
 
+
 def dtype_name(dtype: torch.dtype) -> str:
     """Return ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")

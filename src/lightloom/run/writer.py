@@ -1,7 +1,7 @@
 """The snapshot writer: a polite process that turns shared memory into a checked folder.
 
-``python -m lightloom.run.writer FD RUN AGENT`` - started by an agent, dies with it. It maps a rank's
-buffer, so the buffer lives on here when the rank dies: a copy in a peer's memory.
+``python -m lightloom.run.writer FD RUN AGENT`` - started by an agent, dies with it. It maps a
+rank's buffer, so the buffer lives on here when the rank dies: a copy in a peer's memory.
 """
 
 from __future__ import annotations

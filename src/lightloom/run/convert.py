@@ -1,0 +1,104 @@
+"""Snapshots to and from other formats: safetensors, torch.distributed.checkpoint, torch.save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightloom.core.errors import InputError, MissingExtraError
+
+from . import snapshot
+from . import state as st
+
+
+def pick(folder: Path, step: int | None) -> Path:
+    """Return the snapshot of a step, or the newest that verifies."""
+    if (folder / snapshot.MANIFEST).exists():
+        return folder
+    if step is not None:
+        path = folder / snapshot.name_of(step)
+        known = [str(int(p.name[5:])) for p in snapshot.folders(folder)]
+        if not path.exists():
+            raise InputError(f"no snapshot of step {step}; there are: {', '.join(known) or 'none'}")
+        return path
+    found = snapshot.newest_path(folder)
+    if found is None:
+        raise InputError(f"no snapshot in {folder} verifies", out="lightloom snapshots verify")
+    return found
+
+
+def load(path: Path) -> tuple[st.Layout, dict[str, torch.Tensor]]:
+    """Return (table of contents, name -> tensor) of one snapshot, every byte checked."""
+    layout, memory = snapshot.read(path)
+    return layout, {p.name: st.view(memory, p) for p in layout.pieces}
+
+
+def export(path: Path, target: Path, kind: str, everything: bool) -> int:
+    """Write a snapshot in another format; returns the number of tensors."""
+    layout, tensors = load(path)
+    if not everything:
+        tensors = {
+            name.removeprefix("model."): t
+            for name, t in tensors.items()
+            if name.startswith("model.")
+        }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "safetensors":
+        try:
+            from safetensors.torch import save_file
+        except ImportError as error:
+            raise MissingExtraError("safetensors", "run") from error
+        whole = {k: v.contiguous().clone() for k, v in tensors.items()}
+        save_file(whole, str(target), metadata={"step": str(layout.step), "format": "pt"})
+    elif kind == "dcp":
+        import torch.distributed.checkpoint as dcp
+
+        state: dict[str, Any] = dict(tensors)
+        if everything:
+            state["lightloom.tree"] = torch.frombuffer(
+                bytearray(st.encode(layout)), dtype=torch.uint8
+            )
+        dcp.save(state, checkpoint_id=str(target), no_dist=True)
+    else:
+        state = {k: v.clone() for k, v in tensors.items()}
+        torch.save(state, target)
+    return len(tensors)
+
+
+def from_dcp(source: Path, target: Path, step: int) -> Path:
+    """Make a snapshot of a DCP folder that `export --format dcp --all` or torch wrote.
+
+    Without lightloom's own table the tensors are taken as the model's.
+    """
+    import torch.distributed.checkpoint as dcp
+
+    reader = dcp.FileSystemReader(str(source))
+    try:
+        metadata = reader.read_metadata()
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{source} is not a DCP checkpoint: {error}") from error
+    state: dict[str, Any] = {
+        name: torch.empty(tuple(entry.size), dtype=entry.properties.dtype)
+        for name, entry in metadata.state_dict_metadata.items()
+        if hasattr(entry, "size")
+    }
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    own = state.pop("lightloom.tree", None)
+    if own is not None:
+        layout = st.decode(own.numpy().tobytes())
+        named = [(p.name, state[p.name]) for p in layout.pieces]
+        step = layout.step
+        cursor, tree = layout.cursor, layout.tree
+    else:
+        nested = {"model": {k.removeprefix("model."): v for k, v in state.items()}}
+        tree, named = st.flatten(nested)
+        cursor = 0
+    pieces, total = st.plan(named)
+    layout = st.Layout(step=step, cursor=cursor, pieces=pieces, tree=tree, total=total)
+    memory = bytearray(max(total, 1))
+    st.copy_in(layout, [t for _, t in named], memory, 0)
+    return snapshot.write(
+        target, step, cursor, st.encode(layout), memoryview(memory)[:total], keep=1 << 30
+    )
