@@ -25,7 +25,7 @@ from lightloom.core.model import Model
 
 from . import layer_time as lt
 from .calibration import Calibration, default_calibration
-from .columns import Columns, unique_rows
+from .columns import Columns, make_columns, unique_rows
 from .comm import collective_seconds
 from .flops import model_flops_per_sequence, parameters_of
 from .frameworks import framework_of
@@ -43,8 +43,9 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 CHUNK = 1 << 14
 HOLDING_KEY = ("tp", "ep", "etp", "dp", "cp", "zero", "hsdp_shard", "gradient_dtype",
-               "optimizer_dtype", "offload_optimizer", "precision")  # fmt: skip
-"""Columns that decide what a rank holds all step long, beside the layout."""
+               "optimizer_dtype", "offload_optimizer")  # fmt: skip
+"""Columns that decide what a rank holds all step long, beside precision and layout."""
+LAYOUT_KEY = ("pp", "vpp", "schedule")
 TIME_PARTS = (*lt.TIME_NAMES, "pp", "dp", "bubble", "optimizer", "data", "straggler")
 COMM_PARTS = ("tp", "cp", "ep", "pp", "dp")
 WIDE = (-0.35, 0.35)
@@ -210,6 +211,31 @@ def holdings_of(job: Job, c: Columns, stages: Stages, layout_W: I64, cal: Calibr
                     optimizer_seconds(job, c, mine, w, cal), good, mine)  # fmt: skip
 
 
+@per_object(256)
+def _one_holding(cal: Calibration, job: Job, every: bool, key: tuple[Any, ...]) -> Holdings:
+    """Return `holdings_of` one candidate, remembered."""
+    values = dict(zip((*HOLDING_KEY, *LAYOUT_KEY), key, strict=False))
+    precision, layout, framework, task, rank = key[-5:]
+    c = make_columns(1, **values, global_batch=1, seq=1, precisions=(precision,),
+                     layouts=(layout,), framework=framework, task=task,
+                     lora_rank=rank)  # fmt: skip
+    return holdings_of(job, c, stages_of(job.model, c, every), np.zeros(1, np.int64), cal)
+
+
+def _holdings(
+    job: Job, c: Columns, stages: Stages, cal: Calibration, every: bool
+) -> tuple[Holdings, I64]:
+    """Return the holdings of all distinct rows, and each candidate's row in them."""
+    layout_N = stages.inverse_N
+    if len(c) == 1:
+        numbers = (int(getattr(c, name)[0]) for name in (*HOLDING_KEY, *LAYOUT_KEY))
+        words = (c.precisions[int(c.precision[0])], c.layouts[int(c.layout[0])], c.framework,
+                 c.task, c.lora_rank)  # fmt: skip
+        return _one_holding(cal, job, every, (*numbers, *words)), layout_N
+    first, w_N = unique_rows(layout_N, c.precision, *(getattr(c, n) for n in HOLDING_KEY))
+    return holdings_of(job, c.take(first), stages, layout_N[first], cal), w_N
+
+
 def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Tables:
     """Return all tables of `c`; `every` keeps all pipeline stages instead of those that bind."""
     stages = stages_of(job.model, c, every)
@@ -217,8 +243,7 @@ def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Ta
     table, u_N = layer_tables(job, c, cal)
     first, v_N = unique_rows(u_N, layout_N)
     times = stage_times(job, c.take(first), table, stages, u_N[first], layout_N[first])
-    first, w_N = unique_rows(layout_N, *(getattr(c, name) for name in HOLDING_KEY))
-    holdings = holdings_of(job, c.take(first), stages, layout_N[first], cal)
+    holdings, w_N = _holdings(job, c, stages, cal, every)
     micro_batches = c.micro_batches
     first, m_N = unique_rows(layout_N, micro_batches)
     rows = c.take(first)

@@ -15,9 +15,10 @@ from . import kernels
 from . import layer_time as lt
 from .anatomy import Anatomy, anatomy_of
 from .calibration import Calibration
-from .columns import RECOMPUTE, Columns, unique_rows
+from .columns import RECOMPUTE, Columns, make_columns, unique_rows
 from .frameworks import framework_of
 from .job import Job
+from .memo import per_object
 from .precision import Precision
 
 F64 = NDArray[np.float64]
@@ -111,12 +112,19 @@ def _layer(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> 
     return _Layer(*[_pad(x, kinds) for x in (gemm, *parts, *kept)])
 
 
+@per_object(256)
+def _one_layer(cal: Calibration, job: Job, p: Precision, key: tuple[int, ...]) -> _Layer:
+    """Return `_layer` of one shape; estimates of one job differ more often elsewhere."""
+    c = make_columns(1, **dict(zip(KERNEL_KEY, key, strict=True)), global_batch=1)
+    return _layer(job, anatomy_of(job.model), p, c, cal)
+
+
 def _layers(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> _Layer:
     """Return `_layer` of every row, priced once per distinct shape."""
+    if len(c) == 1:
+        return _one_layer(cal, job, p, tuple(int(getattr(c, name)[0]) for name in KERNEL_KEY))
     first, inverse = unique_rows(*(getattr(c, name) for name in KERNEL_KEY))
     x = _layer(job, a, p, c.take(first), cal)
-    if len(first) == len(c) == 1:
-        return x
     return _Layer(*(getattr(x, name)[..., inverse] for name in _Layer.__slots__))
 
 
