@@ -15,6 +15,7 @@ from lightloom.core.catalog import load_model, names
 from lightloom.core.errors import InputError
 from lightloom.core.hf import model_of, read_model
 from lightloom.core.model import Model
+from lightloom.core.params import parameters
 
 BASE: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
@@ -145,6 +146,30 @@ def test_wrappers_count_the_language_part_only() -> None:
     model = load_model("qwen3-vl-30b-a3b-instruct")
     assert model.hidden == 2048
     assert any("vision_config" in text for text in model.approximated)
+
+
+def test_a_nested_configuration_may_leave_out_defaults() -> None:
+    given = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+             "num_hidden_layers": 34, "sliding_window": 1024}  # fmt: skip
+    model = model_of({"model_type": "gemma3", "text_config": given}, "gemma-3-4b", "test")
+    assert (model.vocab, model.blocks[0].attention.head_dim) == (262208, 256)
+    assert any("defaults of the family" in text for text in model.approximated)
+    assert parameters(model).total == pytest.approx(3.88e9, rel=0.01)
+    with pytest.raises(InputError):
+        model_of({"model_type": "new", "text_config": {"hidden_size": 64}}, "x", "x")
+
+
+def test_layers_written_block_by_block_and_shortcuts() -> None:
+    blocks = [{"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 3.0}},
+              {"attention": {"no_op": True}, "ffn": {"intermediate_size": 512}}] * 4  # fmt: skip
+    searched = read(block_configs=blocks, intermediate_size=..., num_key_value_heads=...)
+    assert kinds(searched) == "F-F-F-F-"
+    assert searched.blocks[0].attention.kv_heads == 2
+    assert [b.mlp.hidden for b in searched.blocks] == [2048, 512]
+    shortcut = read(model_type="longcat_flash", ffn_hidden_size=2048, intermediate_size=...,
+                    n_routed_experts=8, moe_topk=2, expert_ffn_hidden_size=128)  # fmt: skip
+    assert shortcut.layers == 16
+    assert [b.mlp.hidden for b in shortcut.blocks] == [2048, 2048]
 
 
 def test_a_field_that_is_not_understood_is_named() -> None:

@@ -91,7 +91,10 @@ def model_of(raw: Raw, name: str, where: str) -> Model:
     mtp = f.integer("mtp", 0, 0, 64)
     if f.raw.get("use_mtp") is False:
         mtp = 0
-    f.use(("use_mtp", "mtp_transformer_layers", "mtp_layers_block_type"))
+    if mtp and any(f.raw.get(n) for n in ("mtp_layers_block_type", "mtp_hybrid_override_pattern")):
+        f.note("prediction layers costed as the last layer, not as their own pattern")
+    f.use(("use_mtp", "mtp_transformer_layers", "mtp_layers_block_type",
+           "mtp_hybrid_override_pattern"))  # fmt: skip
     vocab = _vocab(f)
     max_seq = f.integer("max_seq", 0, 0, 10**9) or f.integer("initial_context_length", 4096, 1)
     f.use(("initial_context_length",))
@@ -113,19 +116,24 @@ def _language_part(raw: Raw, where: str) -> tuple[Fields, Fields | None]:
     """Return the fields of the language model, and those of the wrapper around it."""
     outer: Fields | None = None
     inner = raw
+    missing: Raw = {}
     for _ in range(3):
         key = next((k for k in _INSIDE if isinstance(inner.get(k), dict)), None)
         if key is None:
             break
         outer = Fields(inner, where)
-        outer.use(_INSIDE + _TOWERS)
+        outer.use((*_INSIDE, *_TOWERS, "_lightloom_source"))
         inner = {"model_type": outer.raw.get("model_type"), **inner[key]}
+        missing = {k: v for k, v in family.defaults(inner).items() if inner.get(k) is None}
+        inner |= missing
         where = f"{where}: {key}"
     for key in ("attn_config", "ffn_config", "ssm_cfg"):
         table = inner.get(key)
         if isinstance(table, dict):
             inner = {**{k: v for k, v in table.items() if k not in inner}, **inner}
     f = Fields(inner, where)
+    if missing:
+        f.note(f"not given, defaults of the family taken: {', '.join(sorted(missing))}")
     f.use(("_lightloom_source", "attn_config", "ffn_config", "ssm_cfg", *_TOWERS))
     towers = [k for k in _TOWERS if raw.get(k) or (outer and outer.raw.get(k))]
     if towers:
@@ -137,6 +145,7 @@ def _family(f: Fields, outer: Fields | None) -> str:
     kind = f.text("model_type", "").lower()
     if not kind and outer:
         kind = outer.text("model_type", "").lower()
+    kind = family.ALIASES.get(kind, kind)
     if kind in family.NOT_DECODERS or f.get("is_encoder_decoder") is True:
         raise InputError(
             f"{f.where}: model_type {kind!r} is not a decoder",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -59,3 +61,31 @@ SANDWICH = _words("gemma2 gemma3 gemma3_text glm4 pangu_ultra_moe pangu")
 PURE_SSM = _words("mamba mamba2 falcon_mamba codestral_mamba")
 EXPERTS_WITH_BIAS = frozenset({"gpt_oss"})
 LLAMA4 = frozenset({"llama4", "llama4_text"})
+
+ALIASES = {"refinedwebmodel": "falcon", "refinedweb": "falcon", "mixformer-sequential": "phi"}
+"""Older names of a family."""
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+              "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048},
+    "qwen2": {"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+              "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+              "max_position_embeddings": 32768},
+    "mistral": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+                "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "max_position_embeddings": 131072},
+    "gemma3_text": {"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+                    "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+                    "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 4096},
+    "deepseek_v2": {"vocab_size": 102400, "hidden_size": 4096, "intermediate_size": 11008,
+                    "moe_intermediate_size": 1407, "num_hidden_layers": 30,
+                    "num_attention_heads": 32, "kv_lora_rank": 512, "q_lora_rank": 1536,
+                    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                    "max_position_embeddings": 2048},
+}  # fmt: skip
+
+
+def defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return what transformers takes for fields that a nested configuration leaves out."""
+    kind = raw.get("model_type")
+    return _DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}

@@ -99,7 +99,10 @@ NEUTRAL = _words("""
     use_fused_rms_norm use_fused_rope parallel_block image_size patch_size
     mtp_use_dedicated_embeddings index_share_for_mtp_iteration index_skip_topk_offset
     multiple_of ffn_dim_multiplier non_causal use_logit_softcap
-    attn_logit_softcap ffn_act_fn logits_soft_cap rescale_every zero_expert_type block_dim
+    attn_logit_softcap ffn_act_fn output_gate_type linear_attn_block max_model_len
+    postnorm shared_moe_mode expert_dtype attn_type verbose mlp_type use_dynamic_ntk use_logn_attn
+    original_rope attn_rotary_emb add_swa_attention_sink_bias add_full_attention_sink_bias
+    logits_soft_cap rescale_every zero_expert_type block_dim
     block_mlp_init_scale block_use_xavier_init conv_dim conv_dim_out block_norm_eps use_pos_enc
     final_logit_softcap hc_eps hc_sinkhorn_iters
     encoder_no_repeat_ngram_size diversity_penalty compress_rope_theta
@@ -112,7 +115,7 @@ _NEUTRAL_SHAPE = re.compile(
     r"|_head_bias)$"
     r"|^(rope|rotary|yarn|mrope|initializer|initialization|init_|bos|eos|pad|dropout|generation"
     r"|label|loss|aux_loss|router_aux|router_z|output_router|image|video|audio|vision|mm_"
-    r"|quantization_config|normalization|mup_|mla_scale|embeddings_scale|original_max|attn_implementation|transformers).*"
+    r"|quantization_config|normalization|mup_|mla_scale|layernorm_.*(alpha|beta)$|embeddings_scale|original_max|attn_implementation|transformers).*"
 )
 
 

@@ -236,9 +236,10 @@ def _bias(f: Fields, kind: str) -> bool:
     default = kind in family.BIAS_ALL or kind in family.BIAS_QKV
     found = [
         f.flag(n)
-        for n in ("attention_bias", "qkv_bias", "add_qkv_bias", "add_bias_linear", "use_qkv_bias")
+        for n in ("attention_bias", "qkv_bias", "add_qkv_bias", "add_bias_linear", "use_qkv_bias",
+                  "use_bias")
         if f.raw.get(n) is not None
-    ]
+    ]  # fmt: skip
     return any(found) if found else default
 
 

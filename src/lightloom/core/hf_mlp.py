@@ -42,6 +42,8 @@ def expert_count(f: Fields) -> int:
         return 0
     f.use(("use_moe", "enable_moe_block"))
     count = _scalar(f, "experts", 0)
+    if count <= 1:
+        f.use((*NAMES["topk"], *NAMES["expert_inner"], *NAMES["shared"], *NAMES["shared_inner"]))
     return count if count > 1 else 0
 
 
@@ -180,6 +182,6 @@ def _shared(f: Fields, kind: str, width: int) -> tuple[int, int]:
 
 
 def _bias(f: Fields, kind: str) -> bool:
-    said = [f.flag(n) for n in ("mlp_bias", "use_mlp_bias", "add_bias_linear")
+    said = [f.flag(n) for n in ("mlp_bias", "use_mlp_bias", "add_bias_linear", "use_bias")
             if isinstance(f.raw.get(n), bool)]  # fmt: skip
     return any(said) if said else kind in family.BIAS_ALL
