@@ -23,7 +23,7 @@ from .options import echo_json, json_option, seed_option
 @seed_option
 @json_option
 @click.pass_context
-def drill(ctx: click.Context, target: str, words: tuple[str, ...], as_json: bool,
+def drill(ctx: click.Context, /, target: str, words: tuple[str, ...], as_json: bool,
           **options: object) -> None:  # fmt: skip
     """Drill a copy of a run, a plan with a script, or the example, on real processes.
 

@@ -68,12 +68,8 @@ def _show(name: str, as_json: bool, check: bool) -> bool:
 @click.option("--to", "target", type=click.Path(), required=True, help="file or folder to write")
 @click.option("--format", "kind", type=click.Choice(["safetensors", "dcp", "torch"]),
               default="safetensors", show_default=True)  # fmt: skip
-@click.option(
-    "--step", type=click.IntRange(0), help="which one  [default: the newest that verifies]"
-)
-@click.option(
-    "--all", "everything", is_flag=True, help="optimiser state too  [default: model only]"
-)
+@click.option("--step", type=click.IntRange(0), help="which  [default: the newest that verifies]")
+@click.option("--all", "everything", is_flag=True, help="optimiser state too")
 def export(name: str, target: str, kind: str, step: int | None, everything: bool) -> None:
     """Write a snapshot for other tools: safetensors, torch DCP or one torch file."""
     from lightloom.run import convert

@@ -13,7 +13,7 @@ import msgspec
 
 STOPPED_S = 0.25
 """A stopped process (state T) is believed after this long."""
-BLOCKED_S = 0.6
+BLOCKED_S = 0.5
 """A sleeping rank that used no CPU for this long while all others wait is blocked."""
 LOOP_STEPS = 2.0
 """CPU a rank may use without progress, in median steps, while all others wait."""
@@ -53,11 +53,21 @@ def look(watch: Watch | None, now: Sample) -> Watch:
     return Watch(watch.since, watch.still if quiet and same else now)
 
 
-def judge(watch: Watch, now: Sample, others_wait_s: float, step_cpu_s: float | None) -> str:
+def slept_s(watch: Watch, now: Sample) -> float:
+    """Return how long the rank slept before it passed a new mark; 0 while it has not."""
+    if now.mark == watch.since.mark or watch.still.state != "S" or watch.still.waiting:
+        return 0.0
+    return max(now.at_s - watch.still.at_s, 0.0)
+
+
+def judge(
+    watch: Watch, now: Sample, others_wait_s: float, step_cpu_s: float | None, benign_s: float = 0.0
+) -> str:
     """Return ``stopped``, ``blocked``, ``looping`` or an empty string.
 
     `others_wait_s` is how long all other members have been waiting for this rank; `step_cpu_s` the
-    median CPU seconds of a step of this rank, None before two steps.
+    median CPU seconds of a step of this rank, None before two steps; `benign_s` the longest sleep
+    outside the library after which this rank went on by itself (a slow reader of data is not hung).
     """
     if now.waiting:
         return ""
@@ -65,7 +75,7 @@ def judge(watch: Watch, now: Sample, others_wait_s: float, step_cpu_s: float | N
     if now.state == "T" and still_s >= STOPPED_S:
         return "stopped"
     grace = LONG_FIRST_S if step_cpu_s is None else 0.0
-    if now.state == "S" and min(still_s, others_wait_s) >= max(BLOCKED_S, grace):
+    if now.state == "S" and min(still_s, others_wait_s) >= max(BLOCKED_S, 4.0 * benign_s, grace):
         return "blocked"
     allowed = max(LOOP_FLOOR_S, LOOP_STEPS * (step_cpu_s or 0.0), grace)
     used = now.cpu_s - watch.since.cpu_s

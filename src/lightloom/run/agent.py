@@ -190,7 +190,6 @@ class Agent:
             "WORLD_SIZE": str(self.spec.ranks), "LOCAL_WORLD_SIZE": str(self.spec.ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.spec_port()),
             "LIGHTLOOM_RUN": str(self.folder), "LIGHTLOOM_AGENT": str(self.me),
-            "LIGHTLOOM_LIFE": "1" if self.births <= self.count else "0",
             "LIGHTLOOM_STOP": str(-1 if self.stop_at is None else self.stop_at),
         }  # fmt: skip
         rank = self.nest.spawn(index, env)

@@ -6,12 +6,16 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 from lightloom.core.event import Fault, parse_fault
 
 from . import board as b
 from . import system
 from .link import Link
+
+RANKS = ("rank", "hang", "nan", "slow")
+"""Kinds that a rank does to itself."""
 
 
 def mine(faults: tuple[str, ...], kinds: tuple[str, ...]) -> list[Fault]:
@@ -28,17 +32,26 @@ def slot_of(fault: Fault) -> int:
 class Injector:
     """Injects this rank's share of the faults, each once."""
 
-    def __init__(self, faults: tuple[str, ...], link: Link, first_life: bool) -> None:
-        self.left = mine(faults, ("rank", "hang", "nan", "slow")) if first_life else []
-        self.link = link
+    def __init__(self, faults: tuple[str, ...], link: Link, folder: Path) -> None:
+        self.left = list(enumerate(map(parse_fault, faults)))
+        self.link, self.folder = link, folder
         self.poison = False
+
+    def _first(self, number: int) -> bool:
+        """Return whether no rank has injected this fault yet; a redone step does not repeat it."""
+        try:
+            os.close(os.open(self.folder / f"fired-{number}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
 
     def at(self, slot: int, step: int) -> None:
         """Do what the drill wants of this slot at the beginning of `step`."""
-        for fault in list(self.left):
-            if slot_of(fault) != slot or (fault.step or 1) != step:
+        for number, fault in self.left:
+            if fault.kind not in RANKS or slot_of(fault) != slot or (fault.step or 1) != step:
                 continue
-            self.left.remove(fault)
+            if not self._first(number):
+                continue
             if fault.kind == "nan":
                 self.poison = True
             elif fault.kind == "slow":

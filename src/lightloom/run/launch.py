@@ -123,7 +123,7 @@ def archive(folder: Path) -> None:
     lives = len(list(folder.glob("life-*")))
     target = folder / f"life-{lives + 1}"
     target.mkdir()
-    for path in (*folder.glob("agent-*"), *folder.glob("rank-*")):
+    for path in (*folder.glob("agent-*"), *folder.glob("rank-*"), *folder.glob("fired-*")):
         path.rename(target / path.name)
 
 

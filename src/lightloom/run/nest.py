@@ -96,6 +96,8 @@ class Nest:
         self.open = False
         self.ranks: dict[int, RankProc] = {}
         self.counter = 0
+        self.benign_s = 0.0
+        """Longest sleep of a rank outside the library that ended by itself."""
 
     def spawn(self, index: int, env: dict[str, str]) -> RankProc:
         """Ask the nursery for one more rank; `index` is its RANK as torchrun would set it."""
@@ -184,6 +186,8 @@ class Nest:
             now = suspect.Sample(
                 now_ns / 1e9, state, cpu_s, rank.board.get(b.MARK), rank.phase in QUIET_PHASES
             )
+            if rank.watch is not None:
+                self.benign_s = max(self.benign_s, suspect.slept_s(rank.watch, now) - 0.1)
             rank.watch = suspect.look(rank.watch, now)
             watches[rank.uid] = (rank.watch, now)
         for rank in members:
@@ -194,7 +198,11 @@ class Nest:
             wait_s = min([elsewhere_s, *others])
             alone = wait_s > 1e8
             how = suspect.judge(
-                watch, now, now.at_s - watch.since.at_s if alone else wait_s, rank.step_s()
+                watch,
+                now,
+                now.at_s - watch.since.at_s if alone else wait_s,
+                rank.step_s(),
+                self.benign_s,
             )
             if how and not rank.named:
                 found.append((rank, how))

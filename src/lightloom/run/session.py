@@ -55,7 +55,6 @@ class Session:
         self.saver: saver.Saver | None = None
         self.watch = checks.LossWatch()
         self.applied_in = -1
-        self.first_life = os.environ.get("LIGHTLOOM_LIFE", "1") == "1"
         self._real: list[tuple[Any, Any]] = []
         self._losses: list[tuple[int, float]] = []
         if self.link is not None and self.folder is not None:
@@ -66,7 +65,7 @@ class Session:
         assert self.link is not None
         stack = open(folder / f"rank-{self.link.uid}.stack", "w")  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
-        self.injector = faults.Injector(self.spec.faults, self.link, self.first_life)
+        self.injector = faults.Injector(self.spec.faults, self.link, folder)
         self.link.mark(b.STARTING, 0)
 
     def __enter__(self) -> Session:
