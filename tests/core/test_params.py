@@ -1,4 +1,8 @@
-"""Parameters against published counts, within 1 %; the convention of each count is said."""
+"""Parameters against published counts, within 1 %; the convention of each count is said.
+
+The counts are quoted from memory of the cited pages (not re-opened); configurations that are not
+packaged ones were written the same way, so that a count checks the configuration as well.
+"""
 
 from __future__ import annotations
 
