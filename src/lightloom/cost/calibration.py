@@ -106,15 +106,36 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Correct the laws by the measured surfaces of the chip's generation, where there are any."""
 
 
+class CommLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One family of collectives: gather (and reduce-scatter), reduce (all-reduce), exchange."""
+
+    share: float = 0.80
+    """Share of the links' rate that a very large group reaches (of a node's own switch)."""
+    edge: float = 0.30
+    """Loss of that share for small groups: share - edge / ranks."""
+    launch_s: float = 8e-6
+    """Start-up."""
+    step_s: float = 1.0e-6
+    """Each further step of a ring (per doubling for an exchange)."""
+    ramp: float = 0.6
+    """How slowly the rate builds up with size: seconds per root of (wire time x 10 us)."""
+
+
 class Comm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Collectives: share of the link rate by technology, start-up, ramp."""
 
     efficiency: dict[str, float] = {}
-    """By tier of a level (nvlink, infiniband, roce, hccs, ub, pcie ...); ``*`` for the rest."""
-    launch_s: float = 8e-6
-    """Start-up of one collective."""
+    """Share of the link rate by tier of levels above the first (infiniband, roce, hccs, ub ...);
+    ``*`` for the rest. The innermost switch follows the laws below."""
+    gather: CommLaw = CommLaw()
+    reduce: CommLaw = CommLaw()
+    exchange: CommLaw = CommLaw()
+    in_switch: float = 1.2
+    """Rate of reductions inside the switch over the ring's rate, 8 ranks and more."""
     hop_s: float = 1.5e-6
-    """Software cost of one step of a ring or a tree, beside the level's own latency."""
+    """Software cost of one step over an outer level, beside its own latency."""
+    by_arch: Factors = {}
+    """Generation -> factor on `launch_s`."""
 
     def of(self, tier: str) -> float:
         """Return the share of the link rate reached on `tier`."""

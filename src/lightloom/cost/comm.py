@@ -6,7 +6,8 @@ same time, so a card has its own share of each level's bandwidth.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +15,83 @@ from numpy.typing import NDArray
 from lightloom.core.errors import InputError
 from lightloom.core.fabric import Fabric, Level
 
-from .calibration import Comm, default_calibration
+from .calibration import Comm, CommLaw, default_calibration, factor
 
 F64 = NDArray[np.float64]
 Collective = Literal[
     "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv"
 ]
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv")
+RAMP_S = 10e-6
+"""Wire time whose root scales the ramp."""
+FULL_S = 3e-6
+"""Wire time from which the whole ramp is paid."""
 
 
-def _share(level: Level, below: int, members: F64, comm: Comm) -> F64:
-    """Return bytes/s of one card into `level` when `members` children take part.
+def law_of(comm: Comm, kind: str) -> CommLaw:
+    """Return the law of a collective."""
+    if kind == "all-reduce":
+        return comm.reduce
+    return comm.exchange if kind in ("all-to-all", "send-recv") else comm.gather
 
-    A full mesh offers only the links between the members; other kinds their whole child rate.
-    """
-    rate = level.child_bandwidth / max(level.oversubscription, 1.0) / max(below, 1)
-    if level.kind == "full-mesh":
-        usable = np.minimum(1.0, (members - 1.0) / max(level.units - 1, 1))
-    else:
-        usable = np.ones_like(members)
-    reached: F64 = rate * comm.of(level.tier) * np.maximum(usable, 1e-9)
-    return reached
+
+class _Span(NamedTuple):
+    """How a group lies on one level."""
+
+    level: Level
+    first: bool
+    """Innermost level: a node's own switch."""
+    inside: F64
+    """Members inside one child of the level."""
+    reach: F64
+    """Members inside one unit of it."""
+    rate: F64
+    """Bytes/s of one card into the level, as reached."""
+    used: NDArray[np.bool_]
+
+
+def _spans(fabric: Fabric, group: F64, stride: F64, law: CommLaw, comm: Comm) -> Iterator[_Span]:
+    """Yield every level with how the group lies on it, innermost first."""
+    inside = np.ones_like(group)
+    below = 1
+    outer = len(fabric.levels) - 1
+    for index, level in enumerate(fabric.levels):
+        through = below * level.units
+        reach = group if index == outer else np.clip(through / stride, 1.0, group)
+        members = np.maximum(reach / inside, 1.0)
+        used = members > 1.0 + 1e-9
+        if not used.any():  # no group reaches into this level
+            below = through
+            continue
+        rate = level.child_bandwidth / max(level.oversubscription, 1.0) / max(below, 1)
+        if level.kind == "full-mesh":  # only the links between members carry anything
+            usable = np.minimum(1.0, (members - 1.0) / max(level.units - 1, 1))
+        else:
+            usable = np.ones_like(members)
+        if index == 0:
+            share = np.maximum(law.share - law.edge / np.maximum(members, 2.0), 0.05)
+            share = share * comm.efficiency.get(level.tier, 1.0)
+        else:
+            share = np.full_like(members, comm.of(level.tier))
+        yield _Span(level, index == 0, inside, reach, rate * share * np.maximum(usable, 1e-9), used)
+        inside, below = np.where(used, reach, inside), through
+
+
+def _volume(kind: str, span: _Span, group: F64, size: F64, comm: Comm) -> F64:
+    """Return bytes that one card sends into the level."""
+    if kind == "all-to-all":
+        crossing: F64 = size * (group - span.inside) / group
+        return crossing
+    if kind == "send-recv":
+        return size
+    if kind == "broadcast":
+        return size / span.inside
+    turns = 2.0 if kind == "all-reduce" else 1.0
+    ring = turns * (group - 1.0) / group
+    if span.level.reduces and kind == "all-reduce" and span.first:
+        ring = np.where(group >= 8.0, ring / comm.in_switch, ring)
+    answer: F64 = size * ring / span.inside
+    return answer
 
 
 def collective_seconds(
@@ -46,49 +103,75 @@ def collective_seconds(
     *,
     algorithm: str = "auto",
     comm: Comm | None = None,
+    arch: str = "",
 ) -> F64:
     """Return seconds of one collective of `group` ranks that lie `stride` cards apart.
 
     `bytes_` counts as nccl-tests do: the whole buffer (all-gather: the result; reduce-scatter:
     the input; send-recv: the message to the rank `stride` cards away). Volume over the narrowest
-    level spanned, pipelined over levels (ring), plus one start-up and the steps' latency, rings
-    or trees, whichever is quicker.
+    level spanned, pipelined over levels, plus a start-up, the steps' latency (rings or trees,
+    whichever is quicker) and a ramp with the root of the wire time.
     """
     if kind not in KINDS:
         raise InputError(f"unknown collective {kind!r}", out=f"one of {', '.join(KINDS)}")
     c = comm if comm is not None else default_calibration().comm
+    law = law_of(c, kind)
     g, s, size = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in (group, stride, bytes_)))
     if kind == "send-recv":
         g = np.full_like(g, 2.0)
-    inside = np.ones_like(g)  # members inside one child of the level
-    seconds = np.zeros_like(g)
-    ring_s, tree_s = np.zeros_like(g), np.zeros_like(g)
-    below = 1
-    outer = len(fabric.levels) - 1
-    for index, level in enumerate(fabric.levels):
-        through = below * level.units
-        reach = g if index == outer else np.clip(through / s, 1.0, g)
-        members = np.maximum(reach / inside, 1.0)
-        used = members > 1.0 + 1e-9
-        share = _share(level, below, members, c)
-        if kind == "all-to-all":
-            volume = size * (g - inside) / g
-        elif kind == "send-recv":
-            volume = size
-        else:
-            turns = 2.0 if kind == "all-reduce" else 1.0
-            ring = turns * (g - 1.0) / g
-            if level.reduces and kind == "all-reduce":
-                ring = np.minimum(ring, 1.0 + 1.0 / g)
-            volume = size * (1.0 if kind == "broadcast" else ring) / inside
-        seconds = np.where(used, np.maximum(seconds, volume / share), seconds)
-        hop = level.latency + c.hop_s
-        ring_s = ring_s + np.where(used, (reach - inside) * hop, 0.0)
-        tree_s = tree_s + np.where(used, np.ceil(np.log2(members)) * hop, 0.0)
-        inside, below = np.where(used, reach, inside), through
+    wire = np.zeros_like(g)
+    ring, tree = np.zeros_like(g), np.zeros_like(g)
+    for span in _spans(fabric, g, s, law, c):
+        moved = _volume(kind, span, g, size, c) / span.rate
+        wire = np.where(span.used, np.maximum(wire, moved), wire)
+        hop = (law.step_s if span.first else c.hop_s) + (0.0 if span.first else span.level.latency)
+        doublings = np.ceil(np.log2(np.maximum(span.reach / span.inside, 1.0)))
+        around = span.reach - span.inside if kind != "all-to-all" else doublings
+        ring = ring + np.where(span.used, around * hop, 0.0)
+        tree = tree + np.where(span.used, doublings * hop, 0.0)
     double = 2.0 if kind == "all-reduce" else 1.0
-    steps = {"ring": double * ring_s, "tree": double * tree_s}.get(
-        algorithm, double * np.minimum(ring_s, tree_s)
+    steps = {"ring": ring, "tree": 2.0 * tree}.get(
+        algorithm, np.where(g <= 8.0, ring, np.minimum(ring, 2.0 * tree))
     )
-    total: F64 = np.where(g > 1.0, seconds + steps + c.launch_s, 0.0)
+    return _total(c, law, arch, g, wire, double * steps)
+
+
+def _total(comm: Comm, law: CommLaw, arch: str, g: F64, wire: F64, steps: F64) -> F64:
+    """Return start-up, steps, wire time and ramp; nothing for a group of one."""
+    ramp = law.ramp * np.sqrt(wire * RAMP_S) * np.minimum(1.0, wire / FULL_S)
+    start = law.launch_s * factor(comm.by_arch, arch, "launch_s")
+    total: F64 = np.where(g > 1.0, start + steps + wire + ramp, 0.0)
     return total
+
+
+def dispatch_seconds(
+    fabric: Fabric,
+    group: Any,
+    stride: Any,
+    bytes_: Any,
+    topk: Any,
+    *,
+    comm: Comm | None = None,
+    arch: str = "",
+) -> F64:
+    """Return seconds to send every token to its top-k experts spread over `group` ranks.
+
+    `bytes_` one copy of all tokens of a rank. A token crosses into a level once per unit that
+    holds one of its experts and fans out inside (as DeepEP does): with u units
+    u (1 - (1 - 1/u)^k) copies on average, one of u stays at home.
+    """
+    c = comm if comm is not None else default_calibration().comm
+    law = c.exchange
+    g, s, size, k = np.broadcast_arrays(
+        *(np.asarray(x, np.float64) for x in (group, stride, bytes_, topk))
+    )
+    wire, steps = np.zeros_like(g), np.zeros_like(g)
+    for span in _spans(fabric, g, s, law, c):
+        units = np.maximum(g / span.inside, 1.0)
+        copies = units * (1.0 - (1.0 - 1.0 / units) ** k)
+        moved = size * copies * (1.0 - 1.0 / units) / span.rate
+        wire = np.where(span.used, np.maximum(wire, moved), wire)
+        hop = (law.step_s if span.first else c.hop_s) + (0.0 if span.first else span.level.latency)
+        doublings = np.ceil(np.log2(np.maximum(span.reach / span.inside, 1.0)))
+        steps = steps + np.where(span.used, doublings * hop, 0.0)
+    return _total(c, law, arch, g, wire, steps)

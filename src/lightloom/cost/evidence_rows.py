@@ -147,9 +147,7 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     zero, shard, said_zero = zero_of(cells.get("zero_or_fsdp", ""), soft, d["dp"] * d["cp"])
     cut, said_sp = sequence_parallel_of(cells.get("sequence_parallel", ""), soft, d["tp"])
     micro, said_micro = _micro(cells, batch, d["dp"])
-    vpp = max(whole(cells.get("vpp"), 1), 1) if d["pp"] > 1 else 1
-    vpp = min(vpp, max((model.layers + 2) // d["pp"], 1))
-    said_vpp = () if cells.get("vpp") or d["pp"] == 1 else ("vpp not stated: 1",)
+    vpp, said_vpp = _vpp(cells, soft, d["pp"], model.layers)
     laid = max(round(batch / (d["dp"] * micro)), 1) * d["dp"] * micro
     per_stage = -(-model.layers // d["pp"])
     notes = (cells.get("notes") or "").lower()
@@ -172,6 +170,20 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     return job, strategy, batch / laid, said
 
 
+def _vpp(cells: dict[str, str], soft: Software, pp: int, layers: int) -> tuple[int, Said]:
+    """Return model chunks per rank. Blank: one layer per chunk in NeMo recipes, else 1."""
+    if pp == 1:
+        return 1, ()
+    most = max((layers + 2) // pp, 1)
+    stated = whole(cells.get("vpp"))
+    if stated:
+        return min(max(stated, 1), most), ()
+    if soft.flavour == "nemo" and soft.era >= 2023:
+        full = max(layers // pp, 1)
+        return full, (f"vpp not stated: {full} (NeMo recipes interleave)",)
+    return 1, ("vpp not stated: 1",)
+
+
 def _micro(cells: dict[str, str], batch: float, dp: int) -> tuple[int, Said]:
     stated = whole(cells.get("micro_batch"))
     share = max(int(batch // dp), 1)
@@ -186,6 +198,8 @@ def _gradient(cells: dict[str, str], soft: Software) -> str:
     text = (cells.get("zero_or_fsdp") or "").lower() + (cells.get("notes") or "").lower()
     if "mp=pure" in text or soft.flavour == "jax":
         return "bf16"
+    if soft.flavour in ("nemo", "bridge") and soft.era >= 2023:
+        return "bf16"  # mixed-precision plug-in of NeMo: grad_reduce_in_fp32 off
     if soft.flavour == "megatron-classic":
         return "fp16" if "fp16" in (cells.get("dtype") or "").lower() else "fp32"
     return "fp32"

@@ -89,7 +89,7 @@ def attention_seconds(
     )  # fmt: skip
     surface = surface_of("attention", chip, "bf16") if c.surfaces else None
     if surface is not None:
-        at = attention_coords(batch, q_tokens, heads, kv_heads, qk_dim)
+        at = attention_coords(batch, q_tokens, heads, kv_heads, np.minimum(qk_dim, v_dim))
         seconds = seconds * np.exp(surface(at))
     return seconds
 
@@ -112,7 +112,8 @@ def expert_seconds(
 
     `tokens` counts token rows before replication by top-k, of all `ranks` that share the experts:
     the card computes tokens x topk / ranks rows spread over its `experts` experts of local width
-    `inner`. With `ranks` 1 (after a dispatch) tokens x topk are the rows received.
+    `inner`. With `ranks` 1 (after a dispatch) tokens x topk are the rows received, and the law stands
+    alone: experts were measured with their routing.
     """
     c = _constants(kernels)
     seconds = expert_law(
@@ -120,7 +121,7 @@ def expert_seconds(
         ranks=ranks, skew=skew, gated=gated, dtype=dtype,
     )  # fmt: skip
     surface = surface_of("expert", chip, dtype_key(dtype)) if c.surfaces else None
-    if surface is not None:
+    if surface is not None and np.all(np.asarray(ranks) > 1):
         at = expert_coords(tokens, hidden, inner, experts, topk, ranks, skew)
         seconds = seconds * np.exp(surface(at))
     return seconds

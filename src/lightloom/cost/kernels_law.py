@@ -99,7 +99,7 @@ def attention_law(
     b, q, t = (np.asarray(x, np.float64) for x in (batch, q_tokens, kv_tokens))
     h, kv, dk, dv = (np.asarray(x, np.float64) for x in (heads, kv_heads, qk_dim, v_dim))
     arch, cores = chip.arch, _cores(chip)
-    share = law.share * factor(law.by_arch, arch, "share") * _dim_share(law, arch, dk)
+    share = law.share * factor(law.by_arch, arch, "share") * _dim_share(law, arch, np.minimum(dk, dv))
     work = law.backward / law.backward_share if backward else 1.0
     product = 2.0 * (dk + dv) * cores / (chip.peak_of(_two_bytes(dtype)) * share)
     speed = EXPONENTIALS * (chip.clock_hz or ASSUMED_CLOCK)
@@ -169,7 +169,8 @@ def expert_law(
     hot = 1.0 + uneven * of("hot") * np.sqrt(2.0 * np.log(g) / e) * np.maximum(
         s, 0.1
     ) ** of("hot_power")  # fmt: skip
-    rows = np.minimum(t * k / g * hot, t * np.minimum(k, e))
+    even = t * k / g
+    rows = np.where(s > 0, np.minimum(even * hot, t * np.minimum(k, e)), even)
     full = np.exp(-rows / e)
     used = e * (1.0 - full) * (1.0 - uneven * min(of("idle"), 1.0) * np.exp(-rows / e / 64.0))
     padded = rows + used * of("tile") * 0.5

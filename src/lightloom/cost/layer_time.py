@@ -121,13 +121,14 @@ def _unfused(chip: Chip, p: Precision, s: dict[str, F64], k: Kernels) -> tuple[F
     Full square (no causal saving); scores cross memory 4 times forward (scale-mask-softmax
     reads and writes, dropout reads and writes, and its mask), 5 backward.
     """
-    batch = s["batch"] * s["heads"]
+    batch = s["batch"] * np.maximum(s["heads"], 1.0)
     first = kernels.gemm_seconds(
         chip, s["q_tokens"], s["kv_tokens"], s["qk_dim"], p.core, batch=batch, kernels=k
     )
     second = kernels.gemm_seconds(
-        chip, s["q_tokens"], s["v_dim"], s["kv_tokens"], p.core, batch=batch, kernels=k
-    )
+        chip, s["q_tokens"], np.maximum(s["v_dim"], 1.0), s["kv_tokens"], p.core, batch=batch,
+        kernels=k,
+    ) * (s["v_dim"] > 0)  # fmt: skip
     square = batch * s["q_tokens"] * s["kv_tokens"] * 2.0
     ahead = first + second + kernels.memory_seconds(chip, 4.5 * square, k)
     back = 2.0 * (first + second) + kernels.memory_seconds(chip, 5.5 * square, k)
@@ -239,18 +240,16 @@ def context_comm(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibratio
 def expert_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Calibration) -> F64:
     """Return seconds of one dispatch and one combine per layer of each kind. Shape (B, U).
 
-    Every token goes to its top-k experts, one copy per rank that holds one of them: with e ranks
-    e (1 - (1 - 1/e)^k) copies on average. Stride etp: expert ranks are etp-ep-edp-pp.
+    Every token goes to its top-k experts, one copy into each unit of a level that holds one of
+    them (`comm.dispatch_seconds`). Stride etp: expert ranks are etp-ep-edp-pp.
     """
     zero: F64 = np.zeros((len(a.experts_B), len(c)))
     if not _axis([c.ep]):
         return zero
-    ep = c.ep.astype(np.float64)
-    copies = ep * (1.0 - (1.0 - 1.0 / ep) ** a.topk_B)
-    size = t / c.tp * copies * a.expert_width_B * p.activation
+    size = t / c.tp * a.expert_width_B * p.activation
     ep_B = np.broadcast_to(c.ep, size.shape)
-    one = comm.collective_seconds(
-        job.cluster.fabric, "all-to-all", ep_B, c.etp, size, comm=cal.comm
+    one = comm.dispatch_seconds(
+        job.cluster.fabric, ep_B, c.etp, size, a.topk_B, comm=cal.comm
     )
     both: F64 = 2.0 * one * (a.experts_B > 0)
     return both
