@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from lightloom.core.catalog import load_cluster, names
 from lightloom.core.strategy import Strategy
 from lightloom.cost.calibration import Calibration, default_calibration
 from lightloom.cost.columns import columns_of
@@ -201,3 +202,25 @@ def test_mixed_precision_per_operator() -> None:
 def test_strategy_type_is_kept() -> None:
     job = job_of("llama-3.1-8b", "dgx-h100", 8)
     assert isinstance(rows_of(random_columns(job, 5, 0))[0], Strategy)
+
+
+FRAMEWORK = ("megatron", "torchtitan", "deepspeed", "fsdp", "mindspeed", "mindspore")
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_every_model_has_a_finite_price(turn: int) -> None:
+    """Every model of the catalogue, clusters, tasks, frameworks in turn; warnings are errors."""
+    clusters = names("clusters")
+    for i, model in list(enumerate(names("models")))[turn::6]:
+        name = clusters[i % len(clusters)]
+        cards = min(load_cluster(name).cards, (64, 256, 1024)[i % 3])
+        job = job_of(model, name, cards, task=("pretrain", "finetune", "lora")[i % 3],
+                     framework=FRAMEWORK[turn], flash=bool(i % 4), seq=2048)  # fmt: skip
+        columns = random_columns(job, 12, i)
+        costs = evaluate(job, columns)
+        for values in (*costs.parts.values(), *costs.hidden.values(), costs.peak_bytes):
+            assert np.isfinite(values).all(), model
+            assert (values >= -1e-12).all(), model
+        assert ((costs.mfu > 0) & (costs.hfu < 1)).all(), model
+        for stage in stage_operations(job, rows_of(columns)[0]).stages:
+            assert min(stage.forward_s, stage.input_grad_s, stage.weight_grad_s) > -1e-12, model

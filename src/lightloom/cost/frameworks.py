@@ -24,8 +24,8 @@ class Behaviour:
 
 
 _HIDES = {"tp": 0.7, "cp": 0.8, "ep": 0.7, "dp": 0.9, "pp": 0.9, "param": 0.9}
-_MEGATRON = ("Megatron-LM core_v0.13, megatron/training/arguments.py "
-             "(github.com/NVIDIA/Megatron-LM)")  # fmt: skip
+_RECIPES = ("bare defaults are off; those its recipes set are used: --use-distributed-optimizer "
+            "--overlap-grad-reduce --overlap-param-gather --sequence-parallel")  # fmt: skip
 
 
 def _named(name: str, pinned: str, **flags: object) -> Framework:
@@ -35,25 +35,28 @@ def _named(name: str, pinned: str, **flags: object) -> Framework:
 
 
 BEHAVIOUR: dict[str, Behaviour] = {
-    "megatron": Behaviour(_named("megatron", f"{_MEGATRON}; overlap flags as its recipes set"),
-                          "attention", _HIDES),
+    "megatron": Behaviour(
+        _named("megatron", "Megatron-LM core_v0.15.0 megatron/training/arguments.py, "
+               f"github.com/NVIDIA/Megatron-LM: {_RECIPES}"), "attention", _HIDES),
     "mindspeed": Behaviour(
-        _named("mindspeed", "MindSpeed-LLM 2.1 scripts (gitcode.com/Ascend/MindSpeed-LLM)"),
-        "attention", _HIDES),
+        _named("mindspeed", "MindSpeed-LLM v2.3.0 on Megatron core_v0.12.1, "
+               f"gitcode.com/Ascend/MindSpeed-LLM: {_RECIPES}"), "attention", _HIDES),
     "torchtitan": Behaviour(
-        _named("torchtitan", "torchtitan 0.2 config_manager (github.com/pytorch/torchtitan)",
-               zero="fsdp", gradient_dtype="fp32"), "operators", _HIDES, True),
+        _named("torchtitan", "torchtitan v0.2.2 config (mixed_precision_reduce float32, "
+               "reshard_after_forward default: not with a pipeline), github.com/pytorch/torchtitan",
+               zero="fsdp"), "operators", _HIDES, True),
     "fsdp": Behaviour(
-        _named("fsdp", "PyTorch 2.6 torch.distributed.fsdp FullyShardedDataParallel",
-               zero="fsdp", sequence_parallel=False, gradient_dtype="fp32"),
+        _named("fsdp", "PyTorch 2.6 fully_shard: fp32 shards, bf16 gathers, fp32 reduction as "
+               "torchtitan sets it", zero="fsdp", sequence_parallel=False),
         "operators", _HIDES, True),
     "deepspeed": Behaviour(
-        _named("deepspeed", "DeepSpeed 0.16 runtime/zero/config.py (overlap_comm on for stage 3)",
-               sequence_parallel=False, overlap_pp=False, gradient_dtype="bf16"),
+        _named("deepspeed", "DeepSpeed deepspeed/runtime/zero/config.py at 1b88ac36: overlap_comm "
+               "unset is on for stage 3 only", sequence_parallel=False, overlap_grad=False,
+               overlap_param=False, overlap_pp=False, gradient_dtype="bf16"),
         "attention", _HIDES),
     "mindspore": Behaviour(
-        _named("mindspore", "MindFormers 1.3 parallel config (gitee.com/mindspore/mindformers)",
-               overlap_param=False, gradient_dtype="fp32"), "attention", _HIDES),
+        _named("mindspore", "MindFormers 1.3 parallel_config, from memory of its guides "
+               "(gitee.com/mindspore/mindformers)", overlap_param=False), "attention", _HIDES),
 }  # fmt: skip
 assert set(BEHAVIOUR) == set(FRAMEWORKS)
 

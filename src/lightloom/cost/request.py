@@ -100,8 +100,10 @@ def parse_batch(text: str, seq: int) -> tuple[int, str]:
 def _overlaps(asked: Asked) -> dict[str, bool]:
     """Return the overlap flags: the framework's own, changed by ``tp,no-grad``."""
     flags = framework_of(asked.framework).defaults
+    third = asked.framework == "deepspeed" and asked.zero == "3"  # its dynamic default
     chosen = {
-        "grad": flags.overlap_grad, "param": flags.overlap_param, "tp": flags.overlap_tp,
+        "grad": flags.overlap_grad or third, "param": flags.overlap_param or third,
+        "tp": flags.overlap_tp,
         "pp": flags.overlap_pp, "ep": False,
     }  # fmt: skip
     for word in (asked.overlap or "").split(","):
