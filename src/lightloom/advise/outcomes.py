@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lightloom.core.advice import RankSplit, WhatIf
 from lightloom.core.timeline import Timeline
@@ -23,6 +23,8 @@ class Case:
     splits: tuple[RankSplit, ...]
     waits: Waits
     steps: int
+    graphs: dict[tuple[float, bool], Graph] = field(default_factory=dict)
+    """Dependency structures already made, by (transfer share of lone collectives, host kept)."""
 
     @property
     def span_s(self) -> float:
@@ -68,10 +70,13 @@ def _noun(
 
 
 def _graph(case: Case, change: Change, alone: float = 0.0) -> Graph:
-    return graph_of(
-        case.timelines, case.waits.blocks, case.steps,
-        own=case.waits.own, alone=alone, host=not change.no_host,
-    )  # fmt: skip
+    key = (alone, not change.no_host)
+    if key not in case.graphs:
+        case.graphs[key] = graph_of(
+            case.timelines, case.waits.blocks, case.steps,
+            own=case.waits.own, alone=alone, host=key[1],
+        )  # fmt: skip
+    return case.graphs[key]
 
 
 def _saved(case: Case, change: Change, alone: float = 0.0) -> float:

@@ -19,9 +19,12 @@ from .profile import COMM_NAME, RankProfile, Rows, dtype_bytes
 from .stream import Event, Trace, nanoseconds
 
 DEVICE = {
-    "kernel": COMPUTE, "gpu_memcpy": COPY, "gpu_memset": COPY, "memcpy": COPY, "memset": COPY,
+    "kernel": COMPUTE, "gpu_memcpy": COPY, "gpu_memset": COPY, "Kernel": COMPUTE, "Memcpy": COPY,
+    "Memset": COPY,
 }  # fmt: skip
-"""Kineto categories (lower case) of work on the device."""
+"""Kineto categories of work on the device, new and old spelling."""
+_SPOKEN = ("ProfilerStep#", "nccl:", "record_param_comms")
+"""Beginnings of the host events that are read."""
 STEP = re.compile(r"ProfilerStep#(\d+)")
 _TASK = re.compile(rb'"Task Type"\s*:\s*"([^"]*)"')
 _COMPUTE_TASK = re.compile(r"AI_?CORE|AI_?VEC|AIV|AIC|MIX|AI_?CPU|DSA|STARS_COMMON|KERNEL", re.I)
@@ -43,6 +46,11 @@ class _Collector:
     """Annotations ``nccl:all_reduce``: the same, from older profilers."""
     loose: dict[tuple[bytes, bytes], _Loose] = field(default_factory=dict)
     """Events without a category (torch_npu device side), by process and thread."""
+    comm: dict[str, bool] = field(default_factory=dict)
+    """Kernel name -> whether it communicates."""
+    spoken: dict[str, bool] = field(default_factory=dict)
+    """Name of a host event -> whether it is read."""
+    streams: dict[bytes, str] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -110,29 +118,34 @@ def _device(head: dict[str, Any]) -> str:
 
 def _take(events: list[Event], c: _Collector) -> None:
     """File what one list of events says."""
-    rows, device = c.rows, DEVICE
+    add, device, is_comm, spoken, streams = c.rows.add, DEVICE, c.comm, c.spoken, c.streams
     for e in events:
-        cat = e.cat
+        cat, name = e.cat, e.name
         if cat in device:
             kind = device[cat]
-            if kind == COMPUTE and COMM_NAME.search(e.name):
-                kind = COMM
+            if kind == COMPUTE:
+                told = is_comm.get(name)
+                if told is None:
+                    told = is_comm[name] = COMM_NAME.search(name) is not None
+                kind = COMM if told else COMPUTE
             if (span := _span(e, c.notes)) is None:
                 continue
-            lane = f"stream {bytes(e.tid).decode(errors='replace')}"
+            tid = bytes(e.tid)
+            lane = streams.get(tid)
+            if lane is None:
+                lane = streams[tid] = f"stream {tid.decode(errors='replace')}"
             if kind == COMM:
-                _take_comm(e, span, lane, rows)
+                _take_comm(e, span, lane, c.rows)
             else:
-                rows.add(*span, lane, kind, e.name)
-        elif e.ph == "X":
-            if not cat:
-                _take_loose(e, c)
-            elif cat == "gpu_user_annotation":
-                continue
-            elif e.name.startswith(("ProfilerStep#", "nccl:", "record_param_comms")):
+                add(span[0], span[1], lane, kind, name)
+        elif cat == "cpu_op" or cat == "user_annotation":
+            heard = spoken.get(name)
+            if heard is None:
+                heard = spoken[name] = name.startswith(_SPOKEN)
+            if heard and e.ph == "X":
                 _take_host(e, c)
-            elif (lower := cat.lower()) in device:
-                _take([msgspec.structs.replace(e, cat=lower)], c)
+        elif not cat and e.ph == "X":
+            _take_loose(e, c)
         elif e.ph == "M":
             _take_name(e, c)
 
