@@ -27,6 +27,8 @@ class Phase:
     repeat: int = 1
     hops: int = 1
     """Latencies that follow one another inside the step (a pipelined tree or chain)."""
+    everyone: bool = False
+    """Every pair of the machine: counted by class, never listed."""
 
     @property
     def key(self) -> bytes:
@@ -170,6 +172,12 @@ def tree_moves(n: int) -> list[list[Move]]:
         down = [[Move(m.target, m.source, blocks, False) for m in step] for step in up[::-1]]
         steps += up + down
     return steps
+
+
+def everyone(n: int) -> list[Phase]:
+    """All-to-all between all cards of the machine at once, 1/n each; the pairs are not listed."""
+    nobody = np.zeros(0, np.int64)
+    return [Phase(nobody, nobody, 1.0 / n, everyone=True)]
 
 
 def pairwise(n: int) -> list[Phase]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from .simplex import share_out
 from .stage import Player, Stage, algorithms
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv")
-CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
+CHUNKS = (2, 4, 8, 16, 32, 64, 128)
 SMALLEST_CHUNK = 4096.0
 
 
@@ -41,37 +42,43 @@ class Schedule:
         return [stage for _, chain in self.chains for stage in chain]
 
 
+class _Task(NamedTuple):
+    """One stage of one chunk."""
+
+    seconds: float
+    busy: float
+    needs: tuple[int, ...]
+
+
 def seconds(
     player: Player, schedule: Schedule, total_bytes: float, *, estimate: bool = False
 ) -> float:
     """Return seconds of a schedule: chunks enter one after another, a stage waits for its
     predecessor and for the links it shares with others, first come first served."""
-    tasks: list[list[tuple[float, tuple[int, ...]]]] = []
-    keys: dict[object, int] = {}
+    tasks: list[list[_Task]] = []
+    keys: dict[int, int] = {}
     for weight, chain in schedule.chains:
         size = total_bytes * weight / schedule.chunks
         plan = [
-            (
-                player.seconds(stage, size, estimate=estimate),
+            _Task(
+                *player.seconds(stage, size, estimate=estimate),
                 tuple(keys.setdefault(r, len(keys)) for r in sorted(player.resources(stage))),
             )
             for stage in chain
         ]
         tasks += [plan] * schedule.chunks
-    tasks = tasks[:: max(1, schedule.chunks)] if schedule.chunks == 1 else _interleave(
-        tasks, schedule.chunks
-    )  # fmt: skip
+    if schedule.chunks > 1:
+        tasks = _interleave(tasks, schedule.chunks)
     return player.software.launch_s + _pipeline(tasks, len(keys))
 
 
-def _interleave(
-    tasks: list[list[tuple[float, tuple[int, ...]]]], chunks: int
-) -> list[list[tuple[float, tuple[int, ...]]]]:
+def _interleave(tasks: list[list[_Task]], chunks: int) -> list[list[_Task]]:
     return [tasks[start + k] for k in range(chunks) for start in range(0, len(tasks), chunks)]
 
 
-def _pipeline(tasks: list[list[tuple[float, tuple[int, ...]]]], resources: int) -> float:
-    """Return when the last chunk is through its last stage."""
+def _pipeline(tasks: list[list[_Task]], resources: int) -> float:
+    """Return when the last chunk is through its last stage. Links are free for the next chunk once
+    the bytes are through; latency is only waited for by the chunk itself."""
     free = [0.0] * resources
     queue = [(0.0, chunk, 0) for chunk in range(len(tasks))]
     end = 0.0
@@ -80,11 +87,11 @@ def _pipeline(tasks: list[list[tuple[float, tuple[int, ...]]]], resources: int) 
         if number == len(tasks[chunk]):
             end = max(end, ready)
             continue
-        duration, needs = tasks[chunk][number]
-        start = max([ready] + [free[r] for r in needs])
-        for r in needs:
-            free[r] = start + duration
-        heapq.heappush(queue, (start + duration, chunk, number + 1))
+        task = tasks[chunk][number]
+        start = max([ready] + [free[r] for r in task.needs])
+        for r in task.needs:
+            free[r] = start + task.busy
+        heapq.heappush(queue, (start + task.seconds, chunk, number + 1))
     return end
 
 
@@ -102,29 +109,37 @@ def hierarchical(
     axes = player.group.axes
     if not axes:
         return Schedule(kind, name, ())
-    picked = {axis: _pick(player, axis, total_bytes, only) for axis in axes}
+    picked = {axis: _pick(player, axis, kind, total_bytes, only) for axis in axes}
     orders = _orders(player, axes, picked, kind, total_bytes)
-    best: tuple[float, Schedule] | None = None
-    for chains in orders:
-        for chunks in CHUNKS:
-            if chunks > 1 and total_bytes / chunks / player.group.size < SMALLEST_CHUNK:
-                break
-            schedule = Schedule(kind, name, chains, chunks)
-            price = seconds(player, schedule, total_bytes, estimate=True)
-            if best is None or price < best[0] * (1 - 1e-6):
-                best = price, schedule
-    assert best is not None
-    return best[1]
+    return min(
+        (_chunked(player, Schedule(kind, name, chains), total_bytes) for chains in orders),
+        key=lambda found: found[0],
+    )[1]
 
 
-def _pick(player: Player, axis: Axis, total_bytes: float, only: str) -> str:
+def _chunked(player: Player, whole: Schedule, total_bytes: float) -> tuple[float, Schedule]:
+    """Return the estimate and the schedule with the number of chunks that is quickest."""
+    best = seconds(player, whole, total_bytes, estimate=True), whole
+    for chunks in CHUNKS:
+        if total_bytes / chunks / player.group.size < SMALLEST_CHUNK:
+            break
+        schedule = replace(whole, chunks=chunks)
+        price = seconds(player, schedule, total_bytes, estimate=True)
+        if price < best[0] * (1 - 1e-6):
+            best = price, schedule
+    return best
+
+
+def _pick(player: Player, axis: Axis, kind: str, total_bytes: float, only: str) -> str:
     """Return the algorithm with the lowest estimate on an axis for the data that reaches it."""
     inside = math.prod(a.members for a in player.group.axes if a.stride < axis.stride)
-    known = algorithms(axis)
+    known = algorithms(axis, kind)
     if only:
         return only if only in known else "ring"
     prices = {
-        name: player.seconds(Stage(axis, name, tuple(ph), 1.0 / inside), total_bytes, estimate=True)
+        name: player.seconds(
+            Stage(axis, name, tuple(ph), 1.0 / inside), total_bytes, estimate=True
+        )[0]
         for name, ph in known.items()
     }
     return min(prices, key=lambda name: (prices[name], name))
@@ -135,7 +150,7 @@ def _chain(kind: str, order: tuple[Axis, ...], picked: dict[Axis, str]) -> tuple
     scatter: list[Stage] = []
     part = 1.0
     for axis in order:
-        known = algorithms(axis)
+        known = algorithms(axis, kind)
         scatter.append(Stage(axis, picked[axis], tuple(known[picked[axis]]), part))
         part /= axis.members
     gather = [Stage(s.axis, s.algorithm, s.phases[::-1], s.part) for s in scatter[::-1]]
@@ -158,17 +173,18 @@ def _orders(
     perms = [axes] + [p for p in itertools.permutations(axes) if p != axes]
     chains = [_chain(kind, order, picked) for order in perms[:120]]
     cost: dict[tuple[Axis, float], float] = {}
-    rows = {axis: i for i, axis in enumerate(_clusters(player, plain))}
+    rows = _clusters(player, plain)
     load = np.zeros((max(rows.values()) + 1, len(chains)))
     for column, chain in enumerate(chains):
         for stage in chain:
             key = (stage.axis, stage.part)
             if key not in cost:
-                cost[key] = player.seconds(stage, max(size, 1e9), estimate=True)
+                cost[key] = player.seconds(stage, max(size, 1e9), estimate=True)[1]
             load[rows[stage.axis], column] += cost[key]
     weight = share_out(load)
     mixed = tuple((float(w), chain) for w, chain in zip(weight, chains, strict=True) if w > 1e-6)
-    return [((1.0, plain),)] if mixed == ((1.0, plain),) else [((1.0, plain),), mixed]
+    only_plain = len(mixed) == 1 and mixed[0][1] is chains[0]
+    return [((1.0, plain),)] if only_plain else [((1.0, plain),), mixed]
 
 
 def _clusters(player: Player, chain: tuple[Stage, ...]) -> dict[Axis, int]:
@@ -182,6 +198,55 @@ def _clusters(player: Player, chain: tuple[Stage, ...]) -> dict[Axis, int]:
             number = {axis: new if n == old else n for axis, n in number.items()}
     distinct = sorted(set(number.values()))
     return {axis: distinct.index(n) for axis, n in number.items()}
+
+
+def all_to_all(player: Player, algorithm: str) -> Schedule:
+    """Return an all-to-all: everything at once, in n - 1 steps, or axis after axis (each axis
+    carries all data once, in long messages)."""
+    axis, n = flat_axis(player), player.group.size
+    if algorithm == "hierarchical":
+        chain = tuple(Stage(a, "direct", tuple(_across(a)), 1.0) for a in player.group.axes)
+        return Schedule("all-to-all", algorithm, ((1.0, chain),))
+    if algorithm == "pairwise":
+        stage = Stage(axis, algorithm, tuple(patterns.pairwise(n)), 1.0)
+        return Schedule("all-to-all", algorithm, ((1.0, (stage,)),))
+    if algorithm != "direct":
+        raise InputError(
+            f"no {algorithm} for all-to-all", out="direct, pairwise, hierarchical or auto"
+        )
+    single = len(player.group.axes) == 1
+    if n == player.net.cards:
+        stage = Stage(axis, algorithm, tuple(patterns.everyone(n)), 1.0)
+    elif single:
+        stage = Stage(player.group.axes[0], algorithm, tuple(patterns.direct(n)), 1.0)
+    else:
+        stage = Stage(axis, algorithm, tuple(patterns.direct(n)), 1.0)
+    return Schedule("all-to-all", algorithm, ((1.0, (stage,)),))
+
+
+def _across(axis: Axis) -> list[patterns.Phase]:
+    return patterns.direct(axis.members) if axis.members <= 512 else patterns.pairwise(axis.members)
+
+
+def broadcast(player: Player, total_bytes: float) -> Schedule:
+    """Return a broadcast over the axes: scatter inside, pipelined chains outside, gather back."""
+    axes = player.group.axes
+    if not axes:
+        return Schedule("broadcast", "hierarchical", ())
+    scatter: list[Stage] = []
+    part = 1.0
+    for axis in axes[:-1]:
+        n = axis.members
+        out = patterns.Phase(np.zeros(n - 1, np.int64), np.arange(1, n), 1.0 / n)
+        scatter.append(Stage(axis, "scatter", (out,), part))
+        part /= n
+    across = Stage(axes[-1], "chain", tuple(patterns.chain(axes[-1].members)), part)
+    gather = [
+        Stage(s.axis, "ring", tuple(patterns.ring(s.axis.members, s.axis.wraps)), s.part)
+        for s in scatter[::-1]
+    ]
+    whole = Schedule("broadcast", "hierarchical", ((1.0, (*scatter, across, *gather)),))
+    return _chunked(player, whole, total_bytes)[1]
 
 
 def flat(player: Player, kind: str, algorithm: str) -> Schedule:
@@ -201,6 +266,8 @@ def flat(player: Player, kind: str, algorithm: str) -> Schedule:
         phases, halves = patterns.tree(n), 1
     elif algorithm == "chain" and kind == "broadcast":
         phases, halves = patterns.chain(n), 1
+    elif kind == "send-recv":
+        phases, halves = patterns.shift(n), 1
     else:
         raise InputError(f"no {algorithm} for {kind}")
     stage = Stage(axis, algorithm, tuple(phases), 1.0)

@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lightloom.core.errors import FabricError, InputError
+from lightloom.core.errors import FabricError, InfeasibleError, InputError
 from lightloom.fabric.network import Floats, Ints, Network
 from lightloom.fabric.route import sibling
-from lightloom.flow.fold import Fold, Folded, fold_flows, fold_level, trivial
+from lightloom.flow.fold import (
+    Fold,
+    Folded,
+    all_pairs,
+    fold_flows,
+    fold_level,
+    fold_machine,
+    trivial,
+)
 from lightloom.flow.play import finish
 
 from . import patterns
@@ -49,8 +57,12 @@ class Stage:
     part: float
 
 
-def algorithms(axis: Axis) -> dict[str, list[Phase]]:
-    """Return what can reduce-scatter (or all-gather) along an axis, by name."""
+def algorithms(axis: Axis, kind: str = "all-reduce") -> dict[str, list[Phase]]:
+    """Return what can reduce-scatter (or all-gather) along an axis, by name.
+
+    In-network: cards send all they have up and get all of it back, together once each way; as two
+    halves of an all-reduce, half the data each.
+    """
     n = axis.members
     found = {"ring": patterns.ring(n, axis.wraps)} if n > 1 else {}
     if n <= 512:
@@ -58,7 +70,7 @@ def algorithms(axis: Axis) -> dict[str, list[Phase]]:
     if n > 2 and n & (n - 1) == 0:
         found["halving-doubling"] = patterns.butterfly(n, patterns.halving_peers)
         found["swing"] = patterns.butterfly(n, patterns.swing_peers)
-    if axis.reduces:
+    if axis.reduces and kind == "all-reduce":
         ring = patterns.ring(n, False)[0]
         found["in-network"] = [Phase(ring.source_P, ring.target_P, 0.5)]
     return found
@@ -80,36 +92,43 @@ class Player:
         self.played = 0
         self._folds: dict[int, Fold] = {}
         self._flows: dict[tuple[object, ...], tuple[Folded, Floats]] = {}
-        self._seconds: dict[tuple[object, ...], float] = {}
+        self._seconds: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._used: dict[tuple[object, ...], frozenset[int]] = {}
 
-    def seconds(self, stage: Stage, total_bytes: float, *, estimate: bool = False) -> float:
-        """Return seconds of a stage: its phases one after the other, each until its slowest flow
-        ends. An estimate takes the worst link's load instead of playing the flows."""
-        seconds = 0.0
+    def seconds(
+        self, stage: Stage, total_bytes: float, *, estimate: bool = False
+    ) -> tuple[float, float]:
+        """Return seconds of a stage, and how many of them its links are busy: its phases one after
+        the other, each until its slowest flow ends. An estimate takes the worst link's load
+        instead of playing the flows."""
+        seconds = busy = 0.0
         for phase in stage.phases:
             size = total_bytes * stage.part * phase.share
-            key = (stage.axis, phase.key, size, phase.hops, estimate)
+            key = (stage.axis, phase.key, phase.everyone, size, phase.hops, estimate)
             if key not in self._seconds:
                 self._seconds[key] = self._phase(stage.axis, phase, size, estimate)
-            seconds += self._seconds[key] * phase.repeat
-        return seconds
+            took, wait = self._seconds[key]
+            seconds += took * phase.repeat
+            busy += (took - wait) * phase.repeat
+        return seconds, busy
 
-    def _phase(self, axis: Axis, phase: Phase, size: float, estimate: bool) -> float:
+    def _phase(self, axis: Axis, phase: Phase, size: float, estimate: bool) -> tuple[float, float]:
         folded, capacity_L = self.flows(axis, phase)
         ours = folded.paths.flows - len(self.background[0])
         if not ours:
-            return 0.0
+            return 0.0, 0.0
         wait_F = folded.latency_F + self.software.step_s
         bytes_F = np.full(folded.paths.flows, size)
         with np.errstate(divide="ignore"):
             whole = float((folded.paths.load(bytes_F, len(capacity_L)) / capacity_L).max())
-        lead = (phase.hops - 1) * (float(wait_F[:ours].max()) + whole / self._chunks(size, phase))
+        wait = float(wait_F[:ours].max())
+        lead = (phase.hops - 1) * (wait + whole / self._chunks(size, phase))
         if estimate:
-            return lead + whole + float(wait_F[:ours].max())
+            return lead + whole + wait, lead + wait
         self.played += 1
         bytes_F[ours:] = np.inf
         end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
-        return lead + float(end_F[:ours].max())
+        return lead + float(end_F[:ours].max()), lead + wait
 
     def _chunks(self, size: float, phase: Phase) -> float:
         """Chunks of a pipelined phase: 64 KiB each, 1024 at most."""
@@ -117,11 +136,24 @@ class Player:
 
     def flows(self, axis: Axis, phase: Phase) -> tuple[Folded, Floats]:
         """Return the flows of a phase over classes of links, and what those links carry."""
-        key = (axis, phase.key)
+        key = (axis, phase.key, phase.everyone)
         if key not in self._flows:
-            folded = self._listed(axis, phase)
+            folded = self._all() if phase.everyone else self._listed(axis, phase)
             self._flows[key] = folded, self._capacity(folded)
         return self._flows[key]
+
+    def _all(self) -> Folded:
+        """Every ordered pair of live cards of the machine, counted by class."""
+        fold = fold_machine(self.net) if self.fold else trivial(self.net)
+        classes = fold.classes if not fold.transitive else 1
+        if classes**2 > LARGEST_LIST:
+            raise InfeasibleError(
+                f"all pairs of {self.net.cards:,} cards with these faults leave {classes:,} "
+                f"different cards ({classes**2:,} kinds of pairs)",
+                out="a torus or mesh with a fault has no symmetry left: take fewer --cards, or "
+                "--algorithm hierarchical",
+            )
+        return fold_flows(self.net, fold, *all_pairs(self.net, fold))
 
     def _listed(self, axis: Axis, phase: Phase) -> Folded:
         fold = self._fold(axis)
@@ -171,29 +203,33 @@ class Player:
         capacity_L: Floats = folded.capacity_L * of_block[block_L]
         return capacity_L
 
-    def resources(self, stage: Stage) -> frozenset[tuple[int, int]]:
+    def resources(self, stage: Stage) -> frozenset[int]:
         """Return what a stage occupies: runs of links, a grid's by dimension."""
-        used: set[tuple[int, int]] = set()
+        used: frozenset[int] = frozenset()
         for phase in stage.phases:
-            folded, _ = self.flows(stage.axis, phase)
-            block_L = self.net.block_of(folded.link_L)
-            for number, link in zip(block_L.tolist(), folded.link_L.tolist(), strict=True):
-                block = self.net.blocks[number]
-                tier = self.net.tiers[block.tier]
-                slot = (link - block.first) % block.slots if block.role == "link" else 0
-                used.add((number, _dimension(tier.dims, tier.full, slot)))
-        return frozenset(used)
+            key = (stage.axis, phase.key, phase.everyone)
+            if key not in self._used:
+                folded, _ = self.flows(stage.axis, phase)
+                self._used[key] = _occupied(self.net, folded.link_L)
+            used |= self._used[key]
+        return used
 
 
-def _dimension(dims: tuple[int, ...], full: bool, slot: int) -> int:
-    """Return the dimension that a grid's slot belongs to."""
-    if not full:
-        return slot // 2
-    for dim, size in enumerate(dims):
-        if slot < size:
-            return dim
-        slot -= size
-    return 0
+def _occupied(net: Network, link_L: Ints) -> frozenset[int]:
+    """Return a number for every run of links (grid: run and dimension) among some links."""
+    block_L = net.block_of(link_L)
+    used: set[int] = set()
+    for number in np.unique(block_L).tolist():
+        block = net.blocks[number]
+        tier = net.tiers[block.tier]
+        if block.role != "link":
+            used.add(number * 16)
+            continue
+        slot = (link_L[block_L == number] - block.first) % block.slots
+        sizes = tier.dims if tier.full else (2,) * len(tier.dims)
+        edges = np.cumsum(sizes)
+        used.update((number * 16 + np.unique(np.searchsorted(edges, slot, side="right"))).tolist())
+    return frozenset(used)
 
 
 def stand_ins(net: Network, cards: int) -> Ints:

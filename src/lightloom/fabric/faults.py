@@ -15,7 +15,7 @@ from lightloom.core.errors import FabricError, InputError, nearest
 from lightloom.core.event import Fault, parse_fault
 
 from .grid import table
-from .network import Network, with_faults
+from .network import LARGEST_CELL, Network, with_faults
 from .tiers import Block, Tier
 
 _END = re.compile(r"([a-zA-Z_-]*?)(\d+)?")
@@ -57,9 +57,7 @@ def _apply(net: Network, fault: Fault, left: float, host_cards: int) -> Network:
     links, touched = find_links(net, fault.where, fault.text)
     if fault.kind == "channel":
         left = _without_a_channel(net, links[0], left)
-    relays = left == 0 or any(t.rails for t in net.tiers)
-    extra = {(1, c) for link in links if relays for c in _cell_of(net, link)}
-    return with_faults(net, dict.fromkeys(links, left), touched=touched | extra)
+    return with_faults(net, dict.fromkeys(links, left), touched=touched)
 
 
 def _card(net: Network, fault: Fault) -> int:
@@ -79,9 +77,7 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def _card_fault(net: Network, cards: list[int], left: float) -> Network:
-    """Dead cards go and the rest of their cell is singled out; slow ones keep slow ports."""
-    cell = net.tiers[0].cards if net.tiers[0].n <= 128 else 1
-    around = {(1, k) for c in cards for k in range(c - c % cell, c - c % cell + cell)}
+    """Dead cards go; slow ones keep slow ports."""
     scale: dict[int, float] = {}
     if left == 0:
         grid = None if net.tiers[0].interchangeable else net.block(0, "link")
@@ -90,20 +86,21 @@ def _card_fault(net: Network, cards: list[int], left: float) -> Network:
                 first = grid.first + card * grid.slots
                 scale.update(dict.fromkeys(range(first, first + grid.slots), 0.0))
                 scale.update(dict.fromkeys(_into(net.tiers[0], grid, card), 0.0))
-        return with_faults(net, scale, dead=cards, touched=around)
+        return with_faults(net, scale, dead=cards)
     for block in net.blocks:
         if block.owner_cards == 1 and block.role in ("up", "down", "link"):
             for card in cards:
                 first = block.first + card * block.slots
                 scale.update(dict.fromkeys(range(first, first + block.slots), left))
-    first_tier = net.tiers[0]
-    alone = first_tier.shape == "star" and not any(t.rails for t in net.tiers)
-    touched = {(1, c) for c in cards} if alone else around
-    if first_tier.shape == "grid":
-        grid = net.block(0, "link")
-        assert grid is not None
+    touched = {(1, c, t.index) for c in cards for t in net.tiers if t.ports != "through"}
+    grid = net.block(0, "link")
+    if grid is not None and net.tiers[0].c == 1:
+        cell = net.tiers[0].cards
         for card in cards:
-            scale.update(dict.fromkeys(_into(first_tier, grid, card), left))
+            scale.update(dict.fromkeys(_into(net.tiers[0], grid, card), left))
+            if cell <= LARGEST_CELL:
+                first = card - card % cell
+                touched |= {(1, k, 0) for k in range(first, first + cell)}
     return with_faults(net, scale, touched=touched)
 
 
@@ -178,16 +175,7 @@ def _without_a_channel(net: Network, link: int, left: float) -> float:
     return 1.0 - (1.0 - left) / (optics.fibres * optics.channels)
 
 
-def _cell_of(net: Network, link: int) -> list[int]:
-    """Cards of the innermost unit around a card's own port: they stand in for it."""
-    block = net.blocks[int(net.block_of(np.array([link]))[0])]
-    if block.owner_cards != 1 or net.tiers[0].n > 128:
-        return []
-    card, cell = (link - block.first) // block.slots, net.tiers[0].cards
-    return list(range(card - card % cell, card - card % cell + cell))
-
-
-def find_links(net: Network, where: str, text: str) -> tuple[list[int], set[tuple[int, int]]]:
+def find_links(net: Network, where: str, text: str) -> tuple[list[int], set[tuple[int, int, int]]]:
     """Return the numbers of the links between two nodes, and the children they single out."""
     left, dash, right = where.partition("-")
     if not dash:
@@ -217,7 +205,7 @@ def _node(net: Network, word: str, text: str) -> tuple[int, int | None]:
 
 def _between(
     net: Network, cards: int, one: int, two: int, text: str
-) -> tuple[list[int], set[tuple[int, int]]]:
+) -> tuple[list[int], set[tuple[int, int, int]]]:
     """Both directions of a grid link between two children."""
     tier = next((t for t in net.tiers if t.c == cards and t.shape == "grid"), None)
     block = net.block(tier.index, "link") if tier else None
@@ -237,7 +225,8 @@ def _between(
             f"{net.child_name(cards, two)}",
             out=f"nearest: {', '.join(names)}" if names else _ports_of(net),
         )
-    return links, {(cards, one), (cards, two)}
+    assert tier is not None
+    return links, {(cards, one, tier.index), (cards, two, tier.index)}
 
 
 def _ports_of(net: Network) -> str:
@@ -247,7 +236,7 @@ def _ports_of(net: Network) -> str:
 
 def _uplink(
     net: Network, a: tuple[int, int | None], b: tuple[int, int | None], text: str
-) -> tuple[list[int], set[tuple[int, int]]]:
+) -> tuple[list[int], set[tuple[int, int, int]]]:
     """Ports of a card or unit into a level."""
     tier = next((t for t in net.tiers if t.cards == b[0]), None)
     up = net.block(tier.index, "up") if tier else None
@@ -267,4 +256,4 @@ def _uplink(
         for owner in owners
         for slot in range(block.slots)
     ]
-    return links, {(up.owner_cards, owner) for owner in owners}
+    return links, {(up.owner_cards, owner, tier.index) for owner in owners}

@@ -17,6 +17,7 @@ from lightloom.core.fabric import Fabric
 from .tiers import Block, Role, Tier, blocks_of, tiers_of
 
 Floats = NDArray[np.float64]
+LARGEST_CELL = 128
 Ints = NDArray[np.int64]
 
 
@@ -31,8 +32,8 @@ class Network:
     """Link -> share of its capacity that is left; 0 is a dead link."""
     dead: frozenset[int] = frozenset()
     """Cards that are gone."""
-    touched: frozenset[tuple[int, int]] = frozenset()
-    """(cards of a child, child): what faults single out, besides dead cards."""
+    touched: frozenset[tuple[int, int, int]] = frozenset()
+    """(cards of a child, child, tier of the fault): what faults single out, besides dead cards."""
 
     @property
     def cards(self) -> int:
@@ -93,12 +94,41 @@ class Network:
             chain.insert(0, self.tiers[chain[0].below])
         return chain
 
-    def special_cards(self) -> dict[int, set[int]]:
-        """Return, by cards of a child, the children that faults single out."""
-        special: dict[int, set[int]] = {1: set(self.dead)}
-        for size, child in self.touched:
-            special.setdefault(size, set()).add(child)
+    def special_units(self, tiers: frozenset[int] | None = None) -> dict[int, set[int]]:
+        """Return, by cards of a unit, the units that faults singled out; only faults of `tiers`
+        and dead cards where given, with the siblings that stand in for them; of all tiers, the
+        whole cell of the innermost level around each."""
+        special: dict[int, set[int]] = {1: set()}
+        lost = set(self.dead)
+        for size, child, tier in self.touched:
+            if tiers is None or tier in tiers:
+                special.setdefault(size, set()).add(child)
+                if size == 1 and self._port_is_dead(child, tier):
+                    lost.add(child)
+        special[1] |= lost
+        cell = self.tiers[0].cards
+        for card in sorted(lost):
+            first = card - card % cell
+            if tiers is None and cell <= LARGEST_CELL:
+                special[1].update(range(first, first + cell))
+            mate = first + (card - first + 1) % cell
+            while mate in lost and mate != card:
+                mate = first + (mate - first + 1) % cell
+            special[1].add(mate)
+            for tier in self.tiers:  # on rails, a flow leaves by the port of a neighbour
+                for place in (card, mate) if tier.rails else ():
+                    tray = place - place % tier.c % tier.rails
+                    special[1].update(range(tray, min(tray + tier.rails, self.cards)))
+        if tiers is None and any(t.rails for t in self.tiers) and cell <= LARGEST_CELL:
+            for card in list(special[1]):
+                special[1].update(range(card - card % cell, card - card % cell + cell))
         return special
+
+    def _port_is_dead(self, card: int, tier: int) -> bool:
+        up = self.block(tier, "up")
+        if up is None or up.owner_cards != 1:
+            return False
+        return all(self.scale.get(up.first + card * up.slots + s) == 0 for s in range(up.slots))
 
     def link_name(self, link: int) -> str:
         """Return ``board0.3 -> board0.7`` and the like: both ends of a link."""
@@ -159,7 +189,7 @@ def with_faults(
     net: Network,
     scale: dict[int, float],
     dead: Iterable[int] = (),
-    touched: Iterable[tuple[int, int]] = (),
+    touched: Iterable[tuple[int, int, int]] = (),
 ) -> Network:
     """Return the network with more faults: capacities multiply, dead cards join."""
     merged = dict(net.scale)

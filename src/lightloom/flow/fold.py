@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lightloom.fabric.network import Floats, Ints, Network
 from lightloom.fabric.route import Routes, route
-from lightloom.fabric.tiers import Block
+from lightloom.fabric.tiers import Block, Tier
 
 from .share import Paths
 
@@ -36,6 +36,8 @@ class Fold:
     several tiers."""
     kept: frozenset[int]
     """Tiers whose child number is part of the class."""
+    exact_below: int = 0
+    """Tiers below this one are not folded: only relays of singled-out cards cross their links."""
     transitive: bool = False
     """Whether any card can be moved onto any other: pairs fold by displacement."""
 
@@ -51,19 +53,26 @@ def trivial(net: Network, cards: int | None = None) -> Fold:
     return Fold(all_N, np.ones_like(all_N), all_N, all_N, frozenset(t.index for t in net.tiers))
 
 
-def _specials(net: Network) -> dict[int, list[int]]:
-    """Return special units by cards of a unit, largest first, parents of special ones included."""
+def _specials(
+    net: Network, tiers: frozenset[int] | None = None, least: int = 1
+) -> dict[int, list[int]]:
+    """Return special units by cards of a unit, largest first, parents of special ones included;
+    between single cards and units of `least` cards, sizes are left out."""
     sizes = sorted({1} | {t.c for t in net.tiers} | {t.cards for t in net.tiers})
-    found = {size: set(units) for size, units in net.special_cards().items()}
+    sizes = [size for size in sizes if size == 1 or size >= least]
+    found: dict[int, set[int]] = {size: set() for size in sizes}
+    for size, units in net.special_units(tiers).items():
+        if size in found:
+            found[size] |= units
     for small, large in pairwise(sizes):
-        ratio = large // small
-        found.setdefault(large, set()).update(u // ratio for u in found.get(small, ()))
-    return {size: sorted(found.get(size, ())) for size in reversed(sizes)}
+        found[large] |= {unit // (large // small) for unit in found[small]}
+    return {size: sorted(found[size]) for size in reversed(sizes)}
 
 
 def _compress(
-    code_N: Ints, root_of: Ints, digits_N: Ints, range_: int, kept: frozenset[int]
+    code_N: Ints, digits_N: Ints, range_: int, kept: frozenset[int], exact: int = 0
 ) -> Fold:
+    """Return classes of equal (code, digits); codes are what singles cards out."""
     key_N = code_N * range_ + digits_N
     count = np.bincount(key_N, minlength=1)
     present = np.flatnonzero(count)
@@ -71,7 +80,9 @@ def _compress(
     number[present] = np.arange(len(present))
     first = np.zeros(len(count), np.int64)
     first[key_N[::-1]] = np.arange(len(key_N))[::-1]
-    return Fold(number[key_N], count[present], first[present], root_of[present // range_], kept)
+    return Fold(
+        number[key_N], count[present], first[present], present // range_, kept, exact_below=exact
+    )
 
 
 def fold_machine(net: Network) -> Fold:
@@ -97,7 +108,7 @@ def fold_machine(net: Network) -> Fold:
         for unit in units:
             code_N[unit * size : (unit + 1) * size] = codes
             codes += 1
-    return _compress(code_N, np.arange(codes), digits_N, range_, kept)
+    return _compress(code_N, digits_N, range_, kept)
 
 
 def fold_level(net: Network, level: int, active_N: Bools | None = None) -> Fold:
@@ -111,29 +122,30 @@ def fold_level(net: Network, level: int, active_N: Bools | None = None) -> Fold:
     child, unit = tiers[0].c, tiers[-1].cards
     ways = unit // child
     digits_N, range_ = card_N // child % ways, ways
-    inner = [t for t in net.tiers if t.cards <= child and not t.interchangeable]
     base = net.chain(tiers[0])[0]
-    for tier in inner:
-        digits_N, range_ = digits_N * tier.n + card_N // tier.c % tier.n, range_ * tier.n
-    if base.rails > 1 and not (inner and inner[0].n == base.rails):
+    if base.rails > 1:
         digits_N = digits_N * base.rails + card_N % base.c % base.rails
         range_ *= base.rails
     if active_N is not None:
         digits_N, range_ = digits_N * 2 + active_N, range_ * 2
     code_N, codes = np.zeros_like(card_N), 1
-    for start, size, ways_, child_ in _level_specials(net, child, unit):
+    for start, size, ways_, child_ in _level_specials(net, tiers, base, child, unit):
         for way in range(ways_):
             code_N[start + way * child_ : start + way * child_ + size] = codes
         codes += 1
-    kept = frozenset(t.index for t in tiers + inner)
-    return _compress(code_N, np.arange(codes), digits_N, range_, kept)
+    kept = frozenset(t.index for t in tiers)
+    return _compress(code_N, digits_N, range_, kept, base.index)
 
 
-def _level_specials(net: Network, child: int, unit: int) -> list[tuple[int, int, int, int]]:
+def _level_specials(
+    net: Network, tiers: list[Tier], base: Tier, child: int, unit: int
+) -> list[tuple[int, int, int, int]]:
     """Return (first card, cards, copies, cards between copies) of what is singled out, whole units
-    first, then places inside the children: a place is special in every child of its unit."""
+    first, then places inside the children: a place is special in every child of its unit. Faults
+    of tiers that this level's traffic does not use single nothing out."""
     found: dict[tuple[int, int, int, int], None] = {}
-    for size, units in _specials(net).items():
+    used = frozenset(t.index for t in net.chain(tiers[-1])) | {t.index for t in tiers}
+    for size, units in _specials(net, used, base.c).items():
         for u in units:
             first = u * size
             if size == unit:
@@ -206,6 +218,9 @@ def _block_classes(
     class_O = fold.class_N[:: block.owner_cards]
     count_C = np.bincount(class_O, minlength=fold.classes)
     mine = class_O[owner]
+    if tier.index < fold.exact_below:
+        key = owner * block.slots + slot
+        return key, np.ones_like(key), block.count
     if block.role != "link" or tier.index in fold.kept:
         return mine * block.slots + slot, count_C[mine], fold.classes * block.slots
     peer = class_O[owner - owner % tier.n + slot]
