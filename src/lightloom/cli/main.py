@@ -15,6 +15,8 @@ from lightloom.core.lang import set_language
 
 VERBS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, short help) - kept in the order of a user's day
+    "plan": ("plan:plan", "search every strategy; the best few, and why"),
+    "explain": ("explain:explain", "why this plan: neighbours, what binds, what would flip it"),
     "emit": ("emit:emit", "write launch files for a plan; check files you have"),
     "estimate": ("estimate:estimate", "price one configuration, every term shown"),
     "run": ("run:run", "train on real processes that survive losses"),
@@ -23,6 +25,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("simulate:simulate", "play one step: overlap, priorities, jitter, faults"),
     "replan": ("replan:replan", "measured load to a better split, and when it pays"),
     "advise": ("advise:advise", "read profiles: waiting or transfer, what to do first"),
+    "topo": ("topo:topo", "which light joins whom: generate, check, compare, see"),
+    "wavelengths": ("wavelengths:wavelengths", "channels given, tidied without a pause, compared"),
+    "light": ("light:light", "loss, locking, errors: what physics allows a link"),
     "catalog": ("catalog:catalog", "what is known, every number with source and confidence"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
 }

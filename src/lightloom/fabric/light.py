@@ -14,7 +14,7 @@ from lightloom.core.errors import InputError, nearest
 from lightloom.core.files import CATALOG, read_toml
 from lightloom.core.source import Source
 
-from .light_error import Delivery, ber_of_q, deliver
+from .light_error import Delivery, ber_of_q, deliver, error_limit
 from .light_grid import check_channel, load_grid, symbol_rate
 
 CHARGE = 1.602176634e-19
@@ -111,8 +111,6 @@ class Budget:
     received_dbm: float
     q: float
     prefec_ber: float
-    margin_db: float
-    """Light that can still be lost before FEC loses a frame in 1e12; negative: it does now."""
     delivery: Delivery
     noise: dict[str, float]
     """Share of each source in the noise power of the receiver."""
@@ -129,7 +127,7 @@ def budget(link: Link, state: State | None = None, quantile: float = 0.999999) -
     ber = ber_of_q(q, levels)
     flight = link.fibre_m * 1.468 / LIGHT_SPEED + link.waveguide_m * 4.2 / LIGHT_SPEED
     return Budget(
-        losses, received, q, ber, _margin(link, now, received, levels),
+        losses, received, q, ber,
         deliver(ber, link.fec, link.bits_per_s, flight, quantile), noise,
     )  # fmt: skip
 
@@ -209,17 +207,17 @@ def _eye(link: Link, now: State, received_dbm: float) -> tuple[float, dict[str, 
     return max(opening, 0.0) / (2.0 * sigma), shares
 
 
-def _margin(link: Link, now: State, received_dbm: float, levels: int) -> float:
-    from .light_error import frame_loss
-
-    def fine(extra_db: float) -> bool:
-        q, _ = _eye(link, now, received_dbm - extra_db)
-        return frame_loss(ber_of_q(q, levels), link.fec) < 1e-12
-
+def margin_db(link: Link, state: State | None = None) -> float:
+    """Return dB that can still be lost before FEC loses a frame in 1e12; negative: it does now."""
+    now = state or State()
+    received = link.laser_dbm - sum(_losses(link, now).values())
+    limit = error_limit(link.fec)
+    levels = load_grid().formats[link.format].levels
     low, high = -30.0, 30.0
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if fine(middle) else (low, middle)
+        fine = ber_of_q(_eye(link, now, received - middle)[0], levels) < limit
+        low, high = (middle, high) if fine else (low, middle)
     return (low + high) / 2
 
 

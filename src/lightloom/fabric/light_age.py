@@ -141,7 +141,8 @@ def readings(link: Link, state: State, seed: int = 0) -> dict[str, float]:
 
 
 def course(
-    link: Link, faults: Sequence[Fault], seconds: float, step_s: float, ports: int = 4, seed: int = 0
+    link: Link, faults: Sequence[Fault], seconds: float, step_s: float, ports: int = 4,
+    seed: int = 0,
 ) -> list[Telemetry]:  # fmt: skip
     """Return every probe of every port over time: the twin's side of optical diagnosis."""
     time_T = np.arange(0.0, seconds, step_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,16 @@ def frame_loss(ber: float, fec: str) -> float:
     ]  # fmt: skip
     top = max(logs)
     return min(1.0, math.exp(top) * math.fsum(math.exp(x - top) for x in logs))
+
+
+@functools.cache
+def error_limit(fec: str, loss: float = 1e-12) -> float:
+    """Return the bit error rate before FEC at which the share `loss` of frames is lost."""
+    low, high = -30.0, -0.4
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if frame_loss(10.0**middle, fec) < loss else (low, middle)
+    return float(10.0**low)
 
 
 @dataclass(frozen=True, slots=True)

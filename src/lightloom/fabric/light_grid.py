@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from lightloom.core.errors import InfeasibleError, InputError, nearest
@@ -40,6 +42,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     formats: dict[str, Format]
 
 
+@functools.cache
 def load_grid() -> Grid:
     """Return the bands and formats of the catalogue."""
     return read_toml(CATALOG / "optics" / "grid.toml", Grid, "grid")

@@ -96,6 +96,18 @@ def _neighbours(at: int, size: int, kind: str) -> list[int]:
     return [x for x in (at - 1, at + 1) if 0 <= x < size]
 
 
+def _world(cluster: Cluster, axes: dict[str, int]) -> int:
+    world = math.prod(axes.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
+    for axis, size in axes.items():
+        if size < 1 or axis not in PATTERN:
+            raise InputError(f"axis {axis} = {size}: axes are {', '.join(PATTERN)}, sizes >= 1")
+    if world > cluster.cards:
+        raise InfeasibleError(
+            f"tp x cp x dp x pp = {world} ranks, {cluster.name} has {cluster.cards} cards"
+        )
+    return world
+
+
 def generate(
     cluster: Cluster, axes: dict[str, int], placement: Placement | None = None, *,
     volume: dict[str, float] | None = None, ring_path: bool = True, spare: int = 1,
@@ -108,14 +120,7 @@ def generate(
     proportions. `spare`: channels of each fibre kept dark for hitless moves.
     """
     place = placement or Placement()
-    world = math.prod(axes.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
-    for axis, size in axes.items():
-        if size < 1 or axis not in PATTERN:
-            raise InputError(f"axis {axis} = {size}: axes are {', '.join(PATTERN)}, sizes >= 1")
-    if world > cluster.cards:
-        raise InfeasibleError(
-            f"tp x cp x dp x pp = {world} ranks, {cluster.name} has {cluster.cards} cards"
-        )
+    world = _world(cluster, axes)
     notes = []
     if volume is None:
         volume = RELATIVE
@@ -140,6 +145,11 @@ def generate(
         made = _routes(level, need, volume)
         routes += made
         circuits += _circuits(level, need.units, _asks(made, ring_path))
+    if not circuits and world > 1:
+        raise InfeasibleError(
+            f"no group of this job crosses an optical level of {cluster.name}",
+            out="a larger job, or a machine whose inner levels are light",
+        )
     for level in levels.values():
         if level.assumed:
             notes.append(f"level {level.name}: channel plan assumed ({level.channels} a guide)")
