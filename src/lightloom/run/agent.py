@@ -66,6 +66,7 @@ class Agent:
         self.code, self.first_go = 0, -1
         self.births = 0
         self.failures = 0
+        self.replacements: list[subprocess.Popen[bytes]] = []
         self.state = self._start(joins)
         self.nest = nests.Nest(folder, me, self.spec)
         self.writer, self.writer_link = nests.start_writer(folder, me)
@@ -113,7 +114,7 @@ class Agent:
             return
         if self.stop_at is None and known < self.spec.agents + 8:
             self.log.event("agent-replaced", lost=agent, by=known + 1)
-            launch(self.folder, known + 1, count, joins=True)
+            self.replacements.append(launch(self.folder, known + 1, count, joins=True))
 
     def later(self, delay_s: float, act: Callable[[], None]) -> None:
         """Call `act` after a while."""

@@ -60,13 +60,21 @@ class Arena:
     def __init__(self, parameters: list[torch.nn.Parameter], slots: int) -> None:
         if not parameters:
             raise RunError("track(model=...): the model has no parameter that requires a gradient")
-        if any(p.device.type != "cpu" for p in parameters):
-            raise RunError("the shared-memory fabric carries CPU tensors", out="--fabric nccl")
+        devices = {p.device for p in parameters}
+        if len(devices) > 1:
+            raise RunError(f"the model's parameters lie on {len(devices)} devices; one per rank")
+        self.device = devices.pop()
         self.parameters = parameters
         self.numel = sum(p.numel() for p in parameters)
         self.slots = slots
-        self.fd, self.memory = system.shared("ll-arena", (slots + 1) * self.numel * 4)
-        flat = torch.frombuffer(self.memory, dtype=torch.float32)
+        here = self.device.type == "cpu"
+        size = (slots + 1) * self.numel
+        self.fd, self.memory = system.shared("ll-arena", size * 4 if here else 0)
+        flat = (
+            torch.frombuffer(self.memory, dtype=torch.float32)
+            if here
+            else torch.zeros(size, device=self.device)
+        )
         self.views: list[list[torch.Tensor]] = []
         self.flat = [flat[i * self.numel : (i + 1) * self.numel] for i in range(slots + 1)]
         for index in range(slots):

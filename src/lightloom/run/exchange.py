@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import torch
 
 from lightloom.recover.record import Epoch
 
 from . import arena as ar
 from . import board as b
 from . import checks, handover, system, talk
+from . import group as grouping
 from .link import Link
 from .spec import Spec
 
@@ -29,7 +32,7 @@ LOSSES = 256
 class Exchange:
     """The members of the epoch in force and what has been agreed with them."""
 
-    def __init__(self, link: Link, arena: ar.Arena, spec: Spec) -> None:
+    def __init__(self, link: Link, arena: ar.Arena, spec: Spec, folder: Path) -> None:
         self.link, self.arena, self.spec = link, arena, spec
         self.epoch: Epoch | None = None
         self.postponed: Epoch | None = None
@@ -40,9 +43,12 @@ class Exchange:
         self.voted = (0, 0)
         self.marks: list[int] = []
         self.last_marks: tuple[int, int] = (0, 0)
+        self.group = grouping.Group(grouping.kind_of(spec.fabric, arena.device), folder)
         self.offered = handover.Buffer("ll-handover")
         self._print = (0, 0)
         self._norm = 0.0
+        self.held: list[Any] = []
+        """Messages that came during a small collective; heard at the next safe point."""
         self.loss: float | None = None
         """Mean loss of the step last voted for."""
         own = msgspec.json.decode(self.info(), type=ar.Info)
@@ -137,6 +143,10 @@ class Exchange:
         self._compare()
         self.marks.append(system.now_ns())
         squares = self._reduce(step)
+        while squares is None:
+            outcome = self._hear(session, step)
+            if outcome:
+                return outcome
         self.link.board.set(b.NORM, _bits(squares))
         self.marks.append(system.now_ns())
         self.voted = (self.epoch.number, step)
@@ -154,7 +164,8 @@ class Exchange:
 
     def _hear(self, session: Session, step: int) -> str:
         """Wait for one piece of news; says how the step ended, or an empty string."""
-        taken = self.link.messages(0.5)
+        taken = self.held or self.link.messages(0.5)
+        self.held = []
         for at, said in enumerate(taken):
             if isinstance(said, talk.Commit):
                 if self.epoch and (said.number, said.step) == (self.epoch.number, step):
@@ -187,10 +198,12 @@ class Exchange:
         session.enter(self, epoch)
         return CHANGED if not self.idle or self.link.uid in epoch.uids else HALTED
 
-    def _reduce(self, step: int) -> float:
-        """Sum the own slice over all members (or micro-batches in order)."""
+    def _reduce(self, step: int) -> float | None:
+        """Sum the own slice over all members (or micro-batches in order); None if one died."""
         assert self.epoch is not None
         work = self.epoch.work(step)
+        if self.group.kind != "shm":
+            return self._through_group(len(work))
         if self.spec.deterministic:
             by_uid = {p.uid: p for p in self.peers}
             terms = [by_uid[uid].slots[m] for m, uid in enumerate(work)]
@@ -199,10 +212,27 @@ class Exchange:
         lo, hi = ar.slice_of(self.arena.numel, self.index, len(self.peers))
         return ar.reduce_slice(terms, self.own.result, lo, hi, 1.0 / len(work))
 
+    def _through_group(self, count: int) -> float | None:
+        """Sum through the process group into the result; the slot stays as it was for a redo."""
+        assert self.epoch is not None
+        result = self.arena.flat[-1]
+        result.copy_(self.arena.flat[0])
+        try:
+            self.group.form(self.epoch.number, self.index, len(self.peers))
+        except RuntimeError:
+            return None
+        if not self.group.sum(result):
+            return None
+        result.mul_(1.0 / count)
+        return float(torch.dot(result, result)) / len(self.peers)
+
     def _collect(self) -> None:
         """Bring the whole reduced gradient home."""
         self.last_marks = (system.now_ns(), 0)
-        ar.collect(self.peers, self.arena.flat[0])
+        if self.group.kind == "shm":
+            ar.collect(self.peers, self.arena.flat[0])
+        else:
+            self.arena.flat[0].copy_(self.arena.flat[-1])
         self.arena.deliver(0)
         self._norm = math.sqrt(sum(_float(p.board.get(b.NORM)) for p in self.peers))
 

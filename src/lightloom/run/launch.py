@@ -20,6 +20,9 @@ from . import system
 from .log import read_lines
 from .spec import Spec, create, doors, living
 
+_children: list[subprocess.Popen[bytes]] = []
+"""Agents this process started and has not collected yet."""
+
 
 def start(spec: Spec) -> Path:
     """Create a run and start its agents; returns its folder."""
@@ -29,18 +32,18 @@ def start(spec: Spec) -> Path:
     return folder
 
 
-def begin(folder: Path, spec: Spec) -> list[subprocess.Popen[bytes]]:
+def begin(folder: Path, spec: Spec) -> None:
     """Start the agents of a run whose folder exists."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         (folder / "port").write_text(str(probe.getsockname()[1]))
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
     for index in range(spec.agents):
         count = spec.ranks * (index + 1) // spec.agents - spec.ranks * index // spec.agents
         started.append(agents.launch(folder, index, count))
+    _children.extend(started)
     wait_until(lambda: len(doors(folder)) >= spec.agents or _dead(started), 20.0)
     if _dead(started):
         raise RunError(f"an agent did not start; see {folder}/agent-0.log")
-    return started
 
 
 def _dead(started: list[subprocess.Popen[bytes]]) -> bool:
@@ -82,11 +85,7 @@ def follow(folder: Path, see: Callable[[], None] | None = None) -> None:
 
 def _reap() -> None:
     """Collect agents that ended, so that they do not stay as zombies."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
-    except ChildProcessError:
-        return
+    _children[:] = [child for child in _children if child.poll() is None]
 
 
 def stop(folder: Path, hard: bool = False) -> bool:

@@ -23,7 +23,7 @@ from lightloom.core.errors import InputError, RunError
 from lightloom.recover.record import SNAPSHOT, Epoch
 
 from . import board as b
-from . import checks, data, exchange, faults, handover, saver, snapshot, system, talk
+from . import checks, data, exchange, faults, guard, handover, saver, snapshot, system, talk
 from . import state as st
 from .arena import Arena
 from .link import Link
@@ -167,12 +167,49 @@ class Session:
     def _join(self, link: Link) -> exchange.Exchange:
         """Prepare memory, report ready and wait for the first epoch."""
         slots = self.spec.micro if self.spec.deterministic else 1
-        ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec)
+        assert self.folder is not None
+        ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec, self.folder)
         self.exchange = ex
         self.saver = saver.Saver(link, self.tracked)
+        self.post = guard.Post(ex)
+        guard.install(ex, self.post)
         link.mark(b.IDLE, 0)
         link.send(talk.Ready(ex.info()))
         return ex
+
+    # ---- small collectives, guarded ------------------------------------------------------------
+
+    def all_reduce(
+        self, tensor: torch.Tensor, op: str = "sum", intent: str | None = None
+    ) -> torch.Tensor:
+        """Return sum, mean, max or min of a small tensor over all ranks, equal bits everywhere.
+
+        `intent` ("max", "flag", "mean", "sum") says what it is for; the result is tested for it.
+        """
+        if op not in ("sum", "mean", "max", "min"):
+            raise InputError(f"all_reduce: op {op!r} is not sum, mean, max or min")
+        if tensor.numel() > guard.LARGEST:
+            raise InputError(
+                f"all_reduce: {tensor.numel()} elements; small collectives carry {guard.LARGEST}",
+                out="gradients travel with reduce_gradients",
+            )
+        if self.exchange is None:
+            return tensor.clone()
+        call = guard.call_of("all_reduce", op, tensor)
+        found = self.post.swap(call, tensor)
+        inputs = [x.reshape(tensor.shape).to(tensor.dtype) for _, x in found]
+        result = guard.combine(op, inputs)
+        guard.judge(self.exchange, call, guard.intent_of(call, intent), inputs, result)
+        return result
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
+        """Return rank `root`'s small tensor on every rank."""
+        if self.exchange is None:
+            return tensor.clone()
+        found = dict(self.post.swap(guard.call_of("broadcast", "", tensor, root), tensor))
+        if root not in found:
+            raise RunError(f"broadcast: rank {root} is not a member")
+        return found[root].reshape(tensor.shape).to(tensor.dtype)
 
     def _seed(self, index: int) -> None:
         seed = data.mix(self.spec.seed, index)
@@ -258,7 +295,8 @@ class Session:
         link = ex.link
         if self.committed:
             self._count(ex)
-        self._hear(ex, link.messages())
+        held, ex.held = ex.held, []
+        self._hear(ex, held + link.messages())
         while ex.idle and not self._halted():
             self._hear(ex, link.messages(1.0))
         if not self.done and not self.shadow and not self._halted():

@@ -38,11 +38,9 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
     if plan is not None:
         micro = micro or plan.strategy.micro_batches * ranks
         notes += against_plan(plan, ranks, bool(options["ranks"]))
-    if options["fabric"] in ("nccl", "hccl"):
-        raise RunError(
-            f"--fabric {options['fabric']}: no such device is present here",
-            out="--fabric auto trains on CPU through shared memory",
-        )
+    _present(options["fabric"])
+    if options["fabric"] not in ("auto", "shm") and options["deterministic"]:
+        raise InputError("--deterministic needs sums in a fixed order", out="--fabric shm")
     if micro and micro < ranks:
         notes.append(f"{micro} micro-batches for {ranks} ranks: some ranks only shadow the first")
     faults = _faults(tuple(options["drill"]), ranks)
@@ -62,6 +60,16 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
             f"{spec.agents} agents for {ranks} ranks: an agent needs a rank of its own"
         )
     return spec, notes
+
+
+def _present(fabric: str) -> None:
+    """Raise unless the device a fabric needs is here (device files, torch is not imported)."""
+    needed = {"nccl": "/dev/nvidia0", "hccl": "/dev/davinci0"}.get(fabric)
+    if needed and not Path(needed).exists():
+        raise RunError(
+            f"--fabric {fabric}: no such device here ({needed} is absent)",
+            out="--fabric auto trains on CPU through shared memory",
+        )
 
 
 def _source(path: str | None) -> str:
