@@ -7,10 +7,11 @@ max-min share; shares are solved anew at every start and finish.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightloom.core.errors import FabricError
 
-from .share import Floats, Ints, Paths, max_min, select
+from .share import Floats, Ints, Paths, Rows, fill, max_min, rows_of, select
 
 SAME = 1e-12
 """Events closer than this (relative) are one."""
@@ -34,15 +35,19 @@ def finish(
     if latency_F is not None:
         begin_F = begin_F + latency_F
     left_F = np.array(bytes_F, np.float64)
-    end_F = np.full(flows, np.inf)
+    end_F = np.where(np.diff(paths.start_F) == 0, begin_F, np.inf)
     waiting = np.argsort(begin_F, kind="stable")
-    active = np.zeros(0, np.int64)
-    now = float(begin_F[waiting[0]]) if flows else 0.0
-    moving = int(np.isfinite(left_F).sum())
+    waiting = waiting[np.isinf(end_F[waiting])]
+    rows = rows_of(paths, weight_F, waiting[:0])
+    now = float(begin_F[waiting[0]]) if len(waiting) else 0.0
+    moving = int(np.isfinite(left_F[waiting]).sum())
     while moving:
         due = int(np.searchsorted(begin_F[waiting], now * (1 + SAME) + 1e-300, side="right"))
-        active, waiting = np.sort(np.concatenate([active, waiting[:due]])), waiting[due:]
-        rate = _rates(paths, capacity_L, active, weight_F, priority_F)
+        if due:
+            ready = np.sort(np.concatenate([rows.flow_F, waiting[:due]]))
+            rows, waiting = rows_of(paths, weight_F, ready), waiting[due:]
+        active = rows.flow_F
+        rate = _rates(paths, rows, capacity_L, weight_F, priority_F)
         step, done = _next(left_F[active], rate)
         following = float(begin_F[waiting[0]]) - now if len(waiting) else np.inf
         if not np.isfinite(min(step, following)):
@@ -55,21 +60,24 @@ def finish(
         left_F[active] = np.where(done, 0.0, np.maximum(left_F[active] - rate * step, 0.0))
         end_F[active[done]] = now
         moving -= int(done.sum())
-        active = active[~done]
+        rows = rows.keep(~done)
     return end_F
 
 
 def _rates(
-    paths: Paths, capacity_L: Floats, active: Ints, weight_F: Floats | None, priority_F: Ints | None
+    paths: Paths, rows: Rows, capacity_L: Floats, weight_F: Floats | None, priority_F: Ints | None
 ) -> Floats:
-    if len(active) == paths.flows:
-        return max_min(paths, capacity_L, weight_F, priority_F)
-    weight = None if weight_F is None else weight_F[active]
-    priority = None if priority_F is None else priority_F[active]
-    return max_min(select(paths, active), capacity_L, weight, priority)
+    """Return the shares of the flows in `rows`, in their order."""
+    active = rows.flow_F
+    if priority_F is not None:
+        weight = None if weight_F is None else weight_F[active]
+        return max_min(select(paths, active), capacity_L, weight, priority_F[active])
+    rate_F = np.full(paths.flows, np.nan)
+    fill(rows, capacity_L.copy(), rate_F)
+    return rate_F[active]
 
 
-def _next(left: Floats, rate: Floats) -> tuple[float, np.ndarray]:
+def _next(left: Floats, rate: Floats) -> tuple[float, NDArray[np.bool_]]:
     """Return seconds to the next finish and who finishes then."""
     if not len(left):
         return np.inf, np.zeros(0, bool)

@@ -97,7 +97,7 @@ def select(paths: Paths, chosen_F: Ints) -> Paths:
 
 
 @dataclass(slots=True)
-class _Rows:
+class Rows:
     """Crossings by hop: flows sorted by path length, row h holds the h-th link of each flow
     that has one. Every pass is a handful of long vector operations."""
 
@@ -114,7 +114,7 @@ class _Rows:
             return weight
         return self.count_HF[k] if weight is None else self.count_HF[k] * weight
 
-    def keep(self, mask_F: NDArray[np.bool_]) -> _Rows:
+    def keep(self, mask_F: NDArray[np.bool_]) -> Rows:
         """The rows of the flows still unfrozen."""
         kept = [mask_F[: len(row)] for row in self.link_HF]
         links = [row[m] for row, m in zip(self.link_HF, kept, strict=True)]
@@ -123,10 +123,17 @@ class _Rows:
             row[m] for row, m in zip(self.count_HF[:last], kept[:last], strict=True)
         ]
         weight = None if self.weight_F is None else self.weight_F[mask_F]
-        return _Rows(self.flow_F[mask_F], links[:last], counts, weight)
+        return Rows(self.flow_F[mask_F], links[:last], counts, weight)
 
 
-def _rows(paths: Paths, weight_F: Floats | None) -> _Rows:
+def rows_of(paths: Paths, weight_F: Floats | None = None, flow_F: Ints | None = None) -> Rows:
+    """Return the crossings of all flows (or of `flow_F`) by hop; flows that cross nothing are
+    left out."""
+    if flow_F is not None:
+        part = select(paths, flow_F)
+        rows = rows_of(part, None if weight_F is None else weight_F[flow_F])
+        rows.flow_F = flow_F[rows.flow_F]
+        return rows
     length_F = np.diff(paths.start_F)
     flow_F = np.flatnonzero(length_F)
     first, last = (int(length_F.min()), int(length_F.max())) if len(length_F) else (0, 0)
@@ -141,18 +148,19 @@ def _rows(paths: Paths, weight_F: Floats | None) -> _Rows:
         if paths.count_E is not None:
             counts.append(paths.count_E[at_E])
     weight = None if weight_F is None else np.asarray(weight_F, np.float64)[flow_F]
-    return _Rows(flow_F, links, counts if paths.count_E is not None else None, weight)
+    return Rows(flow_F, links, counts if paths.count_E is not None else None, weight)
 
 
 def _fill(paths: Paths, capacity_L: Floats, weight_F: Floats | None) -> Floats:
     rate_F = np.full(paths.flows, np.nan)
     rate_F[np.diff(paths.start_F) == 0] = np.inf
-    _rounds(_rows(paths, weight_F), capacity_L.copy(), rate_F, np.inf)
+    fill(rows_of(paths, weight_F), capacity_L.copy(), rate_F)
     return rate_F
 
 
-def _rounds(rows: _Rows, room_L: Floats, rate_F: Floats, ceiling: float) -> None:
-    """Write the rate of every flow that freezes at or below `ceiling` (per unit of weight)."""
+def fill(rows: Rows, room_L: Floats, rate_F: Floats, ceiling: float = np.inf) -> None:
+    """Write the rate of every flow that freezes at or below `ceiling` (per unit of weight) into
+    `rate_F`, which holds NaN for these flows; `room_L` is used up."""
     while len(rows.flow_F):
         share_L = _shares(rows, room_L)
         if not np.any(share_L <= ceiling):
@@ -180,7 +188,7 @@ def _thin(frozen: int, flows: int) -> bool:
     return flows > 4000 and frozen * 8 < flows
 
 
-def _lowest(rows: _Rows, room_L: Floats, share_L: Floats, limit_F: Floats, rate_F: Floats) -> None:
+def _lowest(rows: Rows, room_L: Floats, share_L: Floats, limit_F: Floats, rate_F: Floats) -> None:
     """Freeze the eighth of the flows with the lowest limits, looking only at links that can bind
     there. Exact: shares never fall, so a link above the ceiling stays above it."""
     ceiling = float(np.partition(limit_F, len(limit_F) // 8)[len(limit_F) // 8])
@@ -200,12 +208,12 @@ def _lowest(rows: _Rows, room_L: Floats, share_L: Floats, limit_F: Floats, rate_
         counts = zip(rows.count_HF, mask_HF, strict=True)
         count_E = np.concatenate([count[mask] for count, mask in counts])[order]
     weight_f = None if rows.weight_F is None else rows.weight_F[flow_f]
-    part = _rows(Paths(start_f, link_E[order], count_E), weight_f)
+    part = rows_of(Paths(start_f, link_E[order], count_E), weight_f)
     part.flow_F = rows.flow_F[flow_f[part.flow_F]]
-    _rounds(part, room_L[link_l], rate_F, ceiling)
+    fill(part, room_L[link_l], rate_F, ceiling)
 
 
-def _shares(rows: _Rows, room_L: Floats) -> Floats:
+def _shares(rows: Rows, room_L: Floats) -> Floats:
     """Return what each link could still give to one unit of weight; infinite without flows."""
     need_L = np.zeros(len(room_L))
     for hop, link in enumerate(rows.link_HF):
@@ -215,7 +223,7 @@ def _shares(rows: _Rows, room_L: Floats) -> Floats:
     return share_L
 
 
-def _take(rows: _Rows, frozen_F: NDArray[np.bool_], limit_F: Floats, room_L: Floats) -> None:
+def _take(rows: Rows, frozen_F: NDArray[np.bool_], limit_F: Floats, room_L: Floats) -> None:
     """Subtract what the frozen flows use from the room left on every link."""
     for hop, link in enumerate(rows.link_HF):
         mask = frozen_F[: len(link)]
@@ -225,7 +233,7 @@ def _take(rows: _Rows, frozen_F: NDArray[np.bool_], limit_F: Floats, room_L: Flo
     np.maximum(room_L, 0.0, out=room_L)
 
 
-def _frozen(rows: _Rows, share_L: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def _frozen(rows: Rows, share_L: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Return each flow's limit and which flows stop here: those on a link that limits all of its
     flows (no flow on it is slower elsewhere)."""
     share_HF = [share_L[link] for link in rows.link_HF]
