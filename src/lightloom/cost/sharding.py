@@ -173,7 +173,8 @@ def replication(job: Job, c: Columns, o: Owned, weight: F64, cal: Calibration) -
         return total
 
     zero: F64 = np.zeros(len(c))
-    if not (groups > 1).any() and not (s.replicas > 1).any():
+    copied = (s.replicas > 1).any() or (s.expert_replicas > 1).any()
+    if not (groups > 1).any() and not copied:
         return Replication(zero, zero, zero)
     gradients = run("reduce-scatter", groups, strides, trained * grad, layers)
     parameters = run("all-gather", groups, strides, held * weight, layers)

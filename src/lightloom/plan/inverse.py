@@ -99,12 +99,12 @@ def attempt(job: Job, cards: int, tokens: float, asked: Asked) -> Run | None:
     return run_of(best, tokens)
 
 
-def for_budget(job: Job, budget: float, rent_hour: float, asked: Asked, *, rounds: int = 6
+def for_budget(job: Job, budget: float, rent_hour: float, asked: Asked, *, rounds: int = 8
                ) -> list[Affordable]:  # fmt: skip
     """Return dense models that a budget trains on half, all and a quarter of the cards.
 
-    Fixed point: parameters P and tokens 20 P cost 6 P 20 P FLOPs at the MFU that the planner
-    finds for a model of that size.
+    Fixed point: P parameters on 20 P tokens are planned, priced, and P is scaled by the square
+    root of budget over cost (compute grows with P squared) until 98 to 100 % is spent.
     """
     out = []
     for cards in sorted({job.cards, job.cards // 2, job.cards // 4}):
@@ -121,19 +121,18 @@ def affordable(job: Job, cards: int, budget: float, rent_hour: float, asked: Ask
                ) -> Affordable | None:  # fmt: skip
     """Return the largest model that the budget trains on `cards`."""
     seconds = budget / rent_hour * 3600.0
-    mfu, result = 0.35, None
+    flops = seconds * job.cluster.chip.peak_of("bf16") * 0.35
+    size, result = (flops / (6.0 * CHINCHILLA)) ** 0.5, None
     for _ in range(rounds):
-        flops = seconds * job.cluster.chip.peak_of("bf16") * mfu
-        size = (flops / (6.0 * CHINCHILLA)) ** 0.5
-        model = model_of_size(f"{size / 1e9:.3g}B")
+        model = model_of_size(f"{size / 1e9:.6g}B")
         total = parameters_of(model).total
         run = attempt(replace(job, model=model, cards=cards), cards, CHINCHILLA * total, asked)
         if run is None:
             return result
-        p = run.plan.prediction
-        result = Affordable(total, CHINCHILLA * total, run, run.card_hours * rent_hour)
-        fresh = p.mfu * p.goodput
-        if abs(fresh - mfu) < 0.002:
+        cost = run.card_hours * rent_hour
+        if cost <= budget and (result is None or total > result.parameters):
+            result = Affordable(total, CHINCHILLA * total, run, cost)
+        if 0.98 * budget <= cost <= budget:
             break
-        mfu = fresh
+        size *= (0.99 * budget / cost) ** 0.5
     return result

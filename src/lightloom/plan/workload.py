@@ -146,7 +146,7 @@ def recommender(cluster: Cluster, w: dict[str, float], cards: int) -> list[Bound
     least = int(-(-w["tables"] // usable))
     if least > cards:
         raise InfeasibleError(f"tables need {least:,} cards, {cards:,} given",
-                              out="more cards, host memory for cold rows, or smaller rows")  # fmt: skip
+                              out="more cards, or cold rows in host memory")  # fmt: skip
     row = max(128.0, w["dim"] * 2.0)
     read = w["batch"] * w["lookups"] * row / (cards * chip.hbm_bandwidth * 0.5)
     size = w["batch"] * w["lookups"] * w["dim"] * 2.0 / cards

@@ -1,0 +1,160 @@
+"""The HTML report of a plan: verdict, three pictures, the table, assumptions, how to re-make it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from lightloom.core.plan import Plan
+from lightloom.core.units import show_bytes, show_time, show_watts
+
+from .estimate import MEMORY, NAMES
+from .page import Section, page, paragraph, table
+from .plan import half_width, short_recompute
+from .svg import Bar, legend, stacked_bars
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+
+
+def time_picture(plans: Sequence[Plan]) -> str:
+    """Return where time goes: one bar per plan."""
+    names = [n for n in NAMES if any(p.prediction.parts.get(n, 0.0) > 0 for p in plans)]
+    bars = [
+        Bar(f"{i}. {label_of(p)}", tuple((n, p.prediction.parts.get(n, 0.0)) for n in names),
+            show_time(p.prediction.step_s))
+        for i, p in enumerate(plans, start=1)
+    ]  # fmt: skip
+    return legend(names, NAMES) + stacked_bars(bars, "where time goes", "s")
+
+
+def memory_picture(plan: Plan) -> str:
+    """Return where memory goes: one bar per pipeline stage, runs of equal stages joined."""
+    names = [n for n in MEMORY if any(s.parts.get(n, 0.0) > 0 for s in plan.prediction.memory)]
+    bars: list[Bar] = []
+    seen: list[tuple[int, int, dict[str, float]]] = []
+    for stage in plan.prediction.memory:
+        if seen and seen[-1][2] == stage.parts:
+            seen[-1] = (seen[-1][0], stage.stage, stage.parts)
+        else:
+            seen.append((stage.stage, stage.stage, stage.parts))
+    for first, last, parts in seen:
+        label = f"stage {first}" if first == last else f"stages {first}..{last}"
+        bars.append(Bar(label, tuple((n, parts.get(n, 0.0) / 2**30) for n in names),
+                        show_bytes(sum(parts.values()))))  # fmt: skip
+    usable = paragraph(f"usable: {show_bytes(plan.prediction.usable_bytes)} a rank", "grey")
+    return legend(names, MEMORY) + stacked_bars(bars, "where memory goes", "GiB") + usable
+
+
+def label_of(plan: Plan) -> str:
+    """Return a strategy in few letters."""
+    s = plan.strategy
+    words = [f"{a}{getattr(s, a)}" for a in ("tp", "pp", "ep", "cp", "dp") if getattr(s, a) > 1]
+    return " ".join(words) or "one rank"
+
+
+def curve_picture(curves: Sequence[tuple[str, Sequence[tuple[int, float]]]], title: str) -> str:
+    """Return tokens/s against cards, both logarithmic, with the line of perfect scaling."""
+    import math
+
+    points = [(c, v) for _, rows in curves for c, v in rows if v > 0]
+    if len(points) < 2:
+        return ""
+    low_c, high_c = min(c for c, _ in points), max(c for c, _ in points)
+    low_v, high_v = min(v for _, v in points), max(v for _, v in points)
+    width, height, left, bottom = 900, 320, 90, 40
+
+    def x(cards: float) -> float:
+        span = math.log(high_c / low_c) or 1.0
+        return left + (width - left - 160) * math.log(cards / low_c) / span
+
+    def y(value: float) -> float:
+        span = math.log(high_v / low_v) or 1.0
+        return height - bottom - (height - bottom - 20) * math.log(value / low_v) / span
+
+    body = [f'<rect x="{left}" y="20" width="{width - left - 160}" '
+            f'height="{height - bottom - 20}" fill="none" stroke="#ccc"/>']  # fmt: skip
+    for k, (name, rows) in enumerate(curves):
+        good = [(c, v) for c, v in rows if v > 0]
+        path = " ".join(f"{x(c):.1f},{y(v):.1f}" for c, v in good)
+        colour = SERIES[k % len(SERIES)]
+        body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for c, v in good:
+            body.append(f'<circle cx="{x(c):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}">'
+                        f"<title>{c:,} cards: {v:,.0f} tokens/s</title></circle>")  # fmt: skip
+        last = good[-1]
+        body.append(f'<text x="{x(last[0]) + 8:.1f}" y="{y(last[1]) + 4:.1f}" fill="{colour}">'
+                    f"{escape(name)}</text>")  # fmt: skip
+    body += [f'<text x="{x(cards):.1f}" y="{height - 18}" text-anchor="middle">'
+             f"{cards:,} cards</text>" for cards in sorted({low_c, high_c})]  # fmt: skip
+    body += [f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">'
+             f"{value / 1e6:.3g} M tok/s</text>" for value in (low_v, high_v)]  # fmt: skip
+    return (f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title, True)}" '
+            f'xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>')  # fmt: skip
+
+
+def plan_rows(plans: Sequence[Plan]) -> str:
+    """Return the tuning table as HTML."""
+    head = ("#", "tp", "pp", "ep", "cp", "dp", "vpp", "micro-batch", "recompute", "step",
+            "tokens/s/card", "MFU", "memory", "comm", "bubble", "why")  # fmt: skip
+    rows = []
+    for i, plan in enumerate(plans, start=1):
+        s, p = plan.strategy, plan.prediction
+        rows.append((
+            str(i), str(s.tp), str(s.pp), str(s.ep), str(s.cp), str(s.dp), str(s.vpp),
+            str(s.micro_batch), short_recompute(s),
+            f"{show_time(p.step_s)} ± {half_width(plan):.2g}", f"{p.tokens_per_s_per_card:,.0f}",
+            f"{p.mfu:.1%}", show_bytes(p.peak_bytes), f"{p.exposed_comm:.0%}", f"{p.bubble:.0%}",
+            plan.why,
+        ))  # fmt: skip
+    return table(head, rows)
+
+
+def assumptions(plan: Plan, notes: Sequence[str]) -> str:
+    """Return every assumption with its source."""
+    chip, cluster = plan.cluster.chip, plan.cluster
+    lines = [*plan.prediction.assumptions, *notes, *cluster.notes]
+    lines += [f"{chip.title}: {field}: {source.origin}, {source.ref or source.note}"
+              for field, source in list(chip.sources.items())[:8]]  # fmt: skip
+    lines += [f"{plan.model.name}: approximated: {text}" for text in plan.model.approximated]
+    lines += [f"{plan.model.name}: not understood: {text}" for text in plan.model.ignored]
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def report(
+    groups: Sequence[tuple[str, Sequence[Plan]]],
+    curves: Sequence[tuple[str, Sequence[tuple[int, float]]]],
+    factors: Sequence[tuple[str, float, str]],
+    speedup: float,
+    notes: Sequence[str],
+    made: str,
+) -> str:
+    """Return one self-contained page for one or several jobs."""
+    best = groups[0][1][0]
+    p = best.prediction
+    verdict = (f"{label_of(best)}: {show_time(p.step_s)} a step ({show_time(p.low_s)} to "
+               f"{show_time(p.high_s)}), {p.tokens_per_s_per_card:,.0f} tokens/s/card, MFU "
+               f"{p.mfu:.1%}; {p.wall} binds.")  # fmt: skip
+    if factors:
+        words = " x ".join(f"{value:.2f} {name}" for name, value, _ in factors)
+        verdict += f" {speedup:.2f} times {groups[-1][1][0].cluster.name} = {words}."
+    sections = []
+    for title, plans in groups:
+        first = plans[0]
+        watts = show_watts(first.prediction.power_w)
+        sections += [
+            Section(f"{title}: where time goes", time_picture(plans[:6])),
+            Section(f"{title}: where memory goes", memory_picture(first)),
+            Section(f"{title}: the best few", plan_rows(plans)
+                    + paragraph(f"{watts} · goodput {first.prediction.goodput:.1%} · "
+                                f"{first.prediction.trust}", "grey")),
+        ]  # fmt: skip
+    if factors:
+        rows = [(name, f"{value:.3f}", why) for name, value, why in factors]
+        sections.append(Section("Where the speed-up comes from", table(("factor", "x", "why"),
+                                                                       rows)))  # fmt: skip
+    sections.append(Section("Throughput against cards",
+                            curve_picture(curves, "throughput against cards")))  # fmt: skip
+    sections.append(Section("Assumptions and sources", assumptions(best, notes)))
+    title = f"{best.model.name} on {best.cluster.title}"
+    return page(title, f"{best.cards:,} cards · {best.strategy.tokens:,} tokens a step", verdict,
+                sections, made)  # fmt: skip

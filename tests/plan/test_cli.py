@@ -1,0 +1,71 @@
+"""``lightloom plan`` and ``explain`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from lightloom.core.plan import Plan
+
+COMMON = ["llama-3.1-8b", "--cluster", "dgx-h100", "--cards", "64", "--global-batch", "256"]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "100", "LANG": "C.UTF-8"}
+    return subprocess.run([sys.executable, "-m", "lightloom", *words], capture_output=True,
+                          text=True, check=False, env=env)  # fmt: skip
+
+
+def test_table_file_report_and_picture(tmp_path: Path) -> None:
+    plan, page, picture = (str(tmp_path / n) for n in ("plan.json", "plan.html", "plan.svg"))
+    done = run("plan", *COMMON, "--top", "4", "--pick", "2", "-o", plan, "--html", page,
+               "--plot", picture, "--compare", "dgx-a100", "--sweep", "cards=32,64")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for word in ("searched", "wall", "check", "trust", "factor", "efficiency"):
+        assert word in done.stdout, word
+    written = msgspec.json.decode(Path(plan).read_bytes(), type=Plan)
+    assert written.searched > 0
+    html = Path(page).read_text()
+    assert html.count("<svg") >= 3
+    assert "where memory goes" in html
+    assert Path(picture).read_text().lstrip().startswith("<?xml")
+    told = run("explain", plan)
+    assert "neighbours" in told.stdout
+    assert "flip" in told.stdout
+
+
+def test_json_has_every_field() -> None:
+    done = run("plan", *COMMON, "--json", "--compare", "dgx-a100", "--sweep", "cards=32,64")
+    data = json.loads(done.stdout)
+    assert data["priced"] <= data["counted"]
+    assert data["plans"][0]["rank"] == 1
+    assert {"speedup", "factors"} <= set(data["compare"])
+    assert len(data["sweep"]["points"]) == 2
+
+
+def test_errors_by_kind(tmp_path: Path) -> None:
+    out = str(tmp_path / "x.json")
+    assert run("plan", "llama-3.1-8b").returncode == 3
+    assert run("plan", "lama-3.1-8b", "--cluster", "dgx-h100").returncode == 3
+    assert run("plan", "llama-3.1-405b", "--cluster", "dgx-h100", "--cards", "8",
+               "-o", out).returncode == 4  # fmt: skip
+    assert run("plan", *COMMON, "--fix", "tp=7").returncode == 4
+    assert run("plan", *COMMON, "--deadline", "30d").returncode == 3
+    assert run("plan", *COMMON, "--top", "2", "--pick", "5").returncode == 3
+    assert run("plan", *COMMON, "--plot", str(tmp_path / "a.gif")).returncode == 3
+    assert not Path(out).exists()
+
+
+def test_bounds_and_inverse_questions() -> None:
+    serve = run("plan", "llama-3.1-70b", "--cluster", "dgx-h100", "--cards", "64", "--task",
+                "serve", "--workload", "context=32k,concurrency=64")  # fmt: skip
+    assert "bounds, not predictions" in serve.stdout
+    late = run("plan", *COMMON, "--deadline", "60d", "--tokens", "1T", "--json")
+    assert json.loads(late.stdout)["cards"] <= 64
+    money = run("plan", *COMMON, "--budget", "100kUSD", "--json")
+    assert json.loads(money.stdout)[0]["cost"] <= 1e5
