@@ -100,7 +100,8 @@ def _row(name: str, outcome: Outcome) -> SweepRow:
     step_s = r.spread.p50_s if r.spread else r.step_s
     return SweepRow(
         setting=name, step_s=step_s, parts=r.parts,
-        tokens_per_s_per_card=r.tokens_per_s_per_card * r.step_s / step_s, exposed_comm=r.exposed_comm,
+        tokens_per_s_per_card=r.tokens_per_s_per_card * r.step_s / step_s,
+        exposed_comm=r.exposed_comm,
         bubble=r.bubble, mfu=r.mfu, peak_bytes=max(s.peak_bytes for s in r.stages), fits=r.fits,
         p95_over_median=r.spread.p95_over_median if r.spread else 0.0,
     )  # fmt: skip

@@ -37,6 +37,9 @@ from .work import SELF, Piece, StageWork, StepWork, Transfer
 WEIGHT_KEEPS = 32.0 / 34.0
 """Share of a layer's activations that W still needs after I: 32 of 34 (b s h) bytes, Qi 2023
 table 2 (without stored attention scores)."""
+BLOCKING = ("gpipe", "1f1b")
+"""Schedules whose sends and receives the frameworks wait for: Megatron-Core overlaps p2p only when
+interleaved (``overlap_p2p_comm`` in megatron/core/model_parallel_config.py)."""
 BALANCED, SKEWED = 1.0, 2.0
 
 
@@ -166,7 +169,8 @@ def work_of(job: Job, strategy: Strategy, calibration: Calibration | None = None
         seconds = float(collective_seconds(fabric, "all-reduce", world, 1, 8.0, comm=cal.comm))
         norm = Transfer("gradient norm", "gradient", "world", seconds, 8.0, (0.0,))
     return StepWork(
-        tuple(stages), strategy.overlap_grad, strategy.overlap_param, strategy.overlap_pp, norm,
+        tuple(stages), strategy.overlap_grad, strategy.overlap_param,
+        strategy.overlap_pp and strategy.schedule not in BLOCKING, norm,
         origin="per-operation costs of lightloom.cost.operations",
     )  # fmt: skip
 

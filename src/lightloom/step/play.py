@@ -128,6 +128,7 @@ class Player:
             for u, r in enumerate(units.rank_U.tolist())
         ]  # fmt: skip
         self.first = program.first
+        self.blocking = not program.work.overlap_pp
         self.rank_U = units.rank_U.tolist()
 
     def run(self) -> Record:
@@ -260,6 +261,8 @@ class Player:
             self.launch(unit, transfer, (unit.index, waiter), unit.index)
         for rank, waiter, transfer in step.sends:
             peer = unit.peers[rank]
+            if self.blocking:
+                unit.needs[unit.at] += 1
             self.launch(unit, transfer, (peer, waiter), peer)
         if not unit.running:
             self.try_step(unit)
@@ -281,7 +284,10 @@ class Player:
         """The unit has reached the transfer: begin it, or wait for the rest of the group."""
         here = unit.index
         if transfer.axis == SELF:
-            self.begin(transfer, (here,), (2 * here, 2 * peer + 1), [target], lane, unit.wait)
+            targets = [target]
+            if self.blocking:
+                targets.append((here, unit.at))
+            self.begin(transfer, (here,), (2 * here, 2 * peer + 1), targets, lane, unit.wait)
             return
         group = unit.groups[transfer.axis]
         if len(group) == 1:

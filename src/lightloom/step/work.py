@@ -102,7 +102,8 @@ class StepWork:
     overlap_param: bool = True
     """Parameters are gathered while the first forwards run."""
     overlap_pp: bool = True
-    """Messages between stages leave the compute lane free."""
+    """Messages between stages leave the compute lane free; else a rank waits until its message
+    has arrived."""
     norm: Transfer | None = None
     """Agreement of all ranks on the gradient norm before the optimiser."""
     origin: str = ""
