@@ -25,6 +25,7 @@ from lightloom.core.model import Model
 
 from . import layer_time as lt
 from .calibration import Calibration, default_calibration
+from .calibration_scale import scales_of
 from .columns import Columns, make_columns, unique_rows
 from .comm import collective_seconds
 from .flops import model_flops_per_sequence, parameters_of
@@ -267,6 +268,7 @@ def replica_seconds(
     pass. ZeRO-2 reduces after every micro-batch. ZeRO-3 and FSDP gather before each forward and
     backward and scatter after it, once a step if a pipeline keeps the layers gathered.
     """
+    scales = scales_of(cal, job, "bf16")
     share_g = lt.overlap_of(cal, job.framework, "dp") * c.overlap_grad
     share_p = lt.overlap_of(cal, job.framework, "param") * c.overlap_param
     sharded = c.zero >= Z3
@@ -278,7 +280,8 @@ def replica_seconds(
     total = gather_each * (r.parameters + again) + each * r.gradients + r.replicas
     hidden_r = np.minimum(share_g * r.replicas, np.maximum(backward - behind, 0.0))
     hidden = gather_each * hidden_f + each * behind + hidden_r
-    return total - hidden, hidden
+    shown = scales["dp"] * (total - hidden) + scales["under_dp"] * hidden
+    return shown, hidden
 
 
 def optimizer_seconds(job: Job, c: Columns, o: Owned, w: Widths, cal: Calibration) -> F64:
@@ -309,18 +312,23 @@ def _parameters(model: Model) -> float:
     return parameters_of(model).total
 
 
-def _pipeline(c: Columns, t: Tables, rows: slice, cal: Calibration, framework: str) -> _Pipe:
+def _pipeline(
+    c: Columns, t: Tables, rows: slice, cal: Calibration, framework: str,
+    scales: dict[str, float],
+) -> _Pipe:
     """Return seconds of all micro-batches through the slowest stage, fill and drain, messages."""
     v = t.v_N[rows]
     pp = c.pp.astype(np.float64)
     m = t.micro_batches[rows].astype(np.float64)
-    message = t.message[t.p_N[rows]]
+    message = scales["pp"] * t.message[t.p_N[rows]]
     on = lt.overlap_of(cal, framework, "pp") * c.overlap_pp * (c.schedule >= INTERLEAVED)
     sent = 2.0 * c.vpp * message
     exposed = sent * (1.0 - on)
     bubble = t.times.bubble_V[v] + t.times.share_V[v] * (pp - 1.0) * exposed
-    wires = m * exposed + 2.0 * (pp - 1.0) * message
-    return _Pipe(t.times.part_QV[:, v], m, t.times.slowest_V[v], bubble, wires, m * sent * on)
+    bubble = scales["bubble"] * bubble
+    hidden = m * sent * on
+    wires = m * exposed + 2.0 * (pp - 1.0) * message + scales["under_pp"] * hidden
+    return _Pipe(t.times.part_QV[:, v], m, t.times.slowest_V[v], bubble, wires, hidden)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -337,18 +345,19 @@ def _times(
     job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration
 ) -> tuple[dict[str, F64], dict[str, F64]]:
     """Return (seconds by part, hidden seconds by axis) of candidates `rows`."""
-    pipe = _pipeline(c, t, rows, cal, job.framework)
+    scales = scales_of(cal, job, "bf16")
+    pipe = _pipeline(c, t, rows, cal, job.framework, scales)
     w = t.w_N[rows]
     r = Replication(*(getattr(t.holdings.replicas, n)[w] for n in Replication.__slots__))
     forward = pipe.part_QN[lt.FORWARD]
     dp, hidden_dp = replica_seconds(job, c, r, pipe.m, forward, pipe.slow - forward, cal)
     parts = {name: pipe.m * pipe.part_QN[q] for q, name in enumerate(lt.TIME_NAMES)}
     parts["pp"], parts["dp"], parts["bubble"] = pipe.wires, dp, pipe.bubble
-    parts["optimizer"] = t.holdings.optimizer_s[w]
-    parts["data"] = np.full(len(c), cal.overhead.get("step_s", 0.0))
+    parts["optimizer"] = scales["optimizer"] * t.holdings.optimizer_s[w]
+    parts["data"] = np.full(len(c), scales["step_s"])
     steady = pipe.m * pipe.slow + pipe.bubble
     late = np.sqrt(2.0 * np.log(np.maximum(c.world, 2).astype(np.float64)))
-    parts["straggler"] = cal.overhead.get("jitter", 0.0) * late * steady
+    parts["straggler"] = scales["jitter"] * late * steady
     hidden = {"tp": pipe.m * pipe.part_QN[lt.HIDDEN_TP], "cp": pipe.m * pipe.part_QN[lt.HIDDEN_CP],
               "ep": pipe.m * pipe.part_QN[lt.HIDDEN_EP], "pp": pipe.hidden,
               "dp": hidden_dp}  # fmt: skip

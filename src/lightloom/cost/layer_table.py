@@ -15,6 +15,7 @@ from . import kernels
 from . import layer_time as lt
 from .anatomy import Anatomy, anatomy_of
 from .calibration import Calibration
+from .calibration_scale import NARROW, scales_of
 from .columns import RECOMPUTE, Columns, make_columns, unique_rows
 from .frameworks import framework_of
 from .job import Job
@@ -28,6 +29,8 @@ LAYER_KEY = (*KERNEL_KEY, "recompute", "overlap_tp", "overlap_ep")
 """Columns that a layer sees; with partial recomputation also pp and recompute_layers."""
 LOSS_BYTES = 14.0
 """Bytes per logit that the loss moves: bf16 read, fp32 written and read, gradient written."""
+EXPERT_KERNELS = 30.0
+"""Launches per local expert and forward pass where operands are cast to narrow types."""
 HOST_KERNEL_S = 4.5e-6
 """Host time to launch one kernel, assumed where calibration says nothing (`kernel_host_s`)."""
 
@@ -105,8 +108,13 @@ def _layer(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> 
     bytes_[-2] = t * a.vocab / tp * LOSS_BYTES / 3.0 * (1.0 + a.mtp)
     bytes_[-1] = t * a.hidden * 3.0 * p.activation
     element = kernels.memory_seconds(chip, bytes_, k)
-    wires = (lt.tensor_comm(job, a, p, c, t, cal), lt.context_comm(job, a, p, c, cal),
-             lt.expert_comm(job, a, p, c, t, cal))  # fmt: skip
+    f = scales_of(cal, job, p.mlp)
+    gemm, expert = gemm * (f["soft"] * f["gemm"]), expert * (f["soft"] * f["experts"])
+    core, core_back = (x * (f["soft"] * f["attention"]) for x in (core, core_back))
+    element = element * (f["soft"] * f["elementwise"])
+    wires = (f["tp"] * lt.tensor_comm(job, a, p, c, t, cal),
+             f["cp"] * lt.context_comm(job, a, p, c, cal),
+             f["ep"] * lt.expert_comm(job, a, p, c, t, cal))  # fmt: skip
     kept = activation_bytes(job, a, p, c, t, shard, rows)
     parts: tuple[F64, ...] = (core, core_back, expert, element, flops, core_flops, *wires)
     return _Layer(*[_pad(x, kinds) for x in (gemm, *parts, *kept)])
@@ -138,8 +146,26 @@ def kernel_counts(a: Anatomy) -> F64:
     return np.concatenate([blocks, matrices[-1:] + 6.0, np.ones((1, 1))])
 
 
-def _comm(job: Job, c: Columns, x: _Layer, cal: Calibration, cost: F64, again: F64) -> F64:
-    """Fill exposed and hidden communication of `cost`; return its forward seconds. (X, U)."""
+def host_seconds(a: Anatomy, c: Columns, p: Precision, cal: Calibration) -> F64:
+    """Return seconds a host needs to launch a layer's forward kernels. Shape (X, U).
+
+    Experts in narrow types are cast one by one: about thirty launches for each local expert.
+    """
+    counts = np.broadcast_to(kernel_counts(a), (len(a.attends_B) + 2, len(c))).copy()
+    if p.experts in NARROW:
+        counts[:-2] += EXPERT_KERNELS * a.experts_B / c.ep
+    seconds: F64 = cal.overhead.get("kernel_host_s", HOST_KERNEL_S) * counts
+    return seconds
+
+
+def _comm(
+    job: Job, c: Columns, x: _Layer, cal: Calibration, cost: F64, again: F64,
+    under_of: dict[str, float],
+) -> F64:
+    """Fill exposed and hidden communication of `cost`; return its forward seconds. (X, U).
+
+    What runs under computation still costs a share of its time: both fight for memory and cores.
+    """
     gemm = x.gemm.sum(axis=0)
     core = x.core + x.core_back
     busy = gemm + core + 3.0 * x.expert
@@ -152,7 +178,8 @@ def _comm(job: Job, c: Columns, x: _Layer, cal: Calibration, cost: F64, again: F
         whole = (times + again) * seconds
         share = lt.overlap_of(cal, name, axis)
         hidden = on * np.minimum(share * whole, under)
-        cost[row], cost[hidden_row] = whole - hidden, hidden
+        cost[row] = whole - hidden + under_of[f"under_{axis}"] * hidden
+        cost[hidden_row] = hidden
     return x.tp + x.cp + x.ep
 
 
@@ -179,10 +206,11 @@ def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTa
         repeat, extra = repeat + chosen * part, extra + chosen * flops
     repeat[-2:], extra[-2:] = 0.0, 0.0
     cost[lt.RECOMPUTE], cost[lt.EXTRA_FLOPS] = repeat, extra
-    ahead = _comm(job, c, x, cal, cost, again)
-    host = cal.overhead.get("kernel_host_s", HOST_KERNEL_S) * kernel_counts(a) * (3.0 + again)
-    device = cost[: lt.LAUNCH].sum(axis=0)
-    cost[lt.LAUNCH] = np.maximum(host - device, 0.0) + cal.overhead.get("layer_s", 0.0)
+    scales = scales_of(cal, job, p.mlp)
+    ahead = _comm(job, c, x, cal, cost, again, scales)
+    host = host_seconds(a, c, p, cal) * scales["host"] * (3.0 + again)
+    device = cost[: lt.LAUNCH].sum(axis=0) + cost[lt.TP : lt.EP + 1].sum(axis=0)
+    cost[lt.LAUNCH] = np.sqrt(np.sqrt(host**4 + device**4)) - device
     cost[lt.FORWARD] = forward + ahead + cost[lt.LAUNCH] / 3.0
     cost[lt.WEIGHT] = trains * (x.gemm[2] + x.expert)
     total = cost[: lt.FORWARD].sum(axis=0)
