@@ -66,10 +66,15 @@ def show(answer: Answer, comparison: Comparison, wide: Comparison, seconds: floa
     rows = [(f.name, f.value, f.why) for f in comparison.factors]
     print_all(plan_view(answer.plans, found.counted, found.priced, seconds, flops, []),
               "", factor_table(rows, comparison.speedup, RIVAL))  # fmt: skip
+    say(sensitivity(wide) + "\n")
+
+
+def sensitivity(wide: Comparison) -> str:
+    """Return what the other reading of an ambiguous figure gives."""
     step = wide.here.prediction.step_s
-    say(f"ambiguous: the article's 12.8 Tb/s backplane, read per board (above) or per module: "
-        f"{step:.3g} s a step, {wide.speedup:.3g} x {RIVAL}")  # fmt: skip
-    say()
+    return (f"{wide.here.model.name}: the article's 12.8 Tb/s backplane is ambiguous; read per "
+            f"board it gives the plan above, per module {step:.3g} s a step, {wide.speedup:.3g} x "
+            f"{RIVAL}")  # fmt: skip
 
 
 def curves_of(model: str, batch: int, seq: int) -> list[tuple[str, list[tuple[int, float]]]]:
@@ -87,13 +92,13 @@ def curves_of(model: str, batch: int, seq: int) -> list[tuple[str, list[tuple[in
     return out
 
 
-def write(groups: list[Any], curves: list[Any], comparison: Comparison) -> Path:
+def write(groups: list[Any], curves: list[Any], comparison: Comparison, notes: list[str]) -> Path:
     """Write the report and the plan."""
     from lightloom.core.files import write_bytes, write_json
     from lightloom.show.plan_report import report
 
     factors = [(f.name, f.value, f.why) for f in comparison.factors]
-    text = report(groups, curves, factors, comparison.speedup, [], "python3 go.py demo")
+    text = report(groups, curves, factors, comparison.speedup, notes, "python3 go.py demo")
     write_bytes(OUT / "demo.html", text.encode())
     write_json(OUT / "plan.json", groups[0][1][0])
     return OUT / "demo.html"
@@ -106,15 +111,17 @@ def main() -> None:
         "cluster of the same chips")  # fmt: skip
     say("every figure is a prediction: no run on a full supernode is published\n")
     groups: list[Any] = []
+    notes: list[str] = []
     first: Comparison | None = None
     for model, batch, seq in JOBS:
         answer, seconds, comparison, wide = planned(model, batch, seq)
         show(answer, comparison, wide, seconds)
         groups.append((f"{model} on {MACHINE}", answer.plans))
+        notes.append(sensitivity(wide))
         first = first or comparison
     assert first is not None
     groups.append((f"{JOBS[0][0]} on {RIVAL}", (first.there,)))
-    page = write(groups, curves_of(*JOBS[0]), first)
+    page = write(groups, curves_of(*JOBS[0]), first, notes)
     say(f"wrote {page} (open it in a browser) and {OUT / 'plan.json'}; "
         f"{time.process_time() - start:.0f} s of CPU")  # fmt: skip
     command = Path(sys.executable).with_name("lightloom")

@@ -53,13 +53,13 @@ def compare(job: Job, here: Plan, other: Cluster, asked: Asked) -> Comparison:
         moved = predict(replace(job, cards=there_job.cards), s, cal)
         t_fabric = moved.step_s
         share = exposed_words(predict(replace(there_job, cluster=mixed), s, cal), moved)
-        factors.append(Factor("less communication", t_chip / t_fabric, share))
+        factors.append(Factor("communication", t_chip / t_fabric, share))
     except LightloomError as error:
-        factors.append(Factor("less communication", 1.0, f"cannot be separated: {error.what}"))
+        factors.append(Factor("communication", 1.0, f"cannot be separated: {error.what}"))
     t_here = here.prediction.step_s
     tp = f"tp {s.tp} -> {here.strategy.tp}, ep {s.ep} -> {here.strategy.ep}, " \
          f"pp {s.pp} -> {here.strategy.pp}"  # fmt: skip
-    factors.append(Factor("strategies this fabric allows", t_fabric / t_here, tp))
+    factors.append(Factor("feasible strategies", t_fabric / t_here, tp))
     good = here.prediction.goodput / there.prediction.goodput
     why = f"goodput {there.prediction.goodput:.1%} -> {here.prediction.goodput:.1%}"
     factors.append(Factor("recovery", good, why))

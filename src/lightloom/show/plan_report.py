@@ -20,9 +20,9 @@ def time_picture(plans: Sequence[Plan]) -> str:
     """Return where time goes: one bar per plan."""
     names = [n for n in NAMES if any(p.prediction.parts.get(n, 0.0) > 0 for p in plans)]
     bars = [
-        Bar(f"{i}. {label_of(p)}", tuple((n, p.prediction.parts.get(n, 0.0)) for n in names),
+        Bar(label_of(p), tuple((n, p.prediction.parts.get(n, 0.0)) for n in names),
             show_time(p.prediction.step_s))
-        for i, p in enumerate(plans, start=1)
+        for p in plans
     ]  # fmt: skip
     return legend(names, NAMES) + stacked_bars(bars, "where time goes", "s")
 
@@ -94,19 +94,20 @@ def curve_picture(curves: Sequence[tuple[str, Sequence[tuple[int, float]]]], tit
 
 def plan_rows(plans: Sequence[Plan]) -> str:
     """Return the tuning table as HTML."""
-    head = ("#", "tp", "pp", "ep", "cp", "dp", "vpp", "micro-batch", "recompute", "step",
-            "tokens/s/card", "MFU", "memory", "comm", "bubble", "why")  # fmt: skip
+    head = ("#", "tp", "pp", "ep", "cp", "dp", "vpp", "mb", "recomp", "step",
+            "tok/s/card", "MFU", "memory", "comm", "bubble")  # fmt: skip
     rows = []
     for i, plan in enumerate(plans, start=1):
         s, p = plan.strategy, plan.prediction
         rows.append((
             str(i), str(s.tp), str(s.pp), str(s.ep), str(s.cp), str(s.dp), str(s.vpp),
             str(s.micro_batch), short_recompute(s),
-            f"{show_time(p.step_s)} ± {half_width(plan):.2g}", f"{p.tokens_per_s_per_card:,.0f}",
+            f"{show_time(p.step_s)} ±{half_width(plan):.2g}".replace(" ", "\u00a0"),
+            f"{p.tokens_per_s_per_card:,.0f}",
             f"{p.mfu:.1%}", show_bytes(p.peak_bytes), f"{p.exposed_comm:.0%}", f"{p.bubble:.0%}",
-            plan.why,
         ))  # fmt: skip
-    return table(head, rows)
+    why = "".join(f"<li>{escape(plan.why)}</li>" for plan in plans)
+    return table(head, rows) + f"<ol class='grey'>{why}</ol>"
 
 
 def assumptions(plan: Plan, notes: Sequence[str]) -> str:
@@ -149,8 +150,8 @@ def report(
                                 f"{first.prediction.trust}", "grey")),
         ]  # fmt: skip
     if factors:
-        rows = [(name, f"{value:.3f}", why) for name, value, why in factors]
-        sections.append(Section("Where the speed-up comes from", table(("factor", "x", "why"),
+        rows = [(name, why, f"{value:.3f}") for name, value, why in factors]
+        sections.append(Section("Where the speed-up comes from", table(("factor", "why", "x"),
                                                                        rows)))  # fmt: skip
     sections.append(Section("Throughput against cards",
                             curve_picture(curves, "throughput against cards")))  # fmt: skip

@@ -13,6 +13,12 @@ COLOURS = {
     "compute": "#0072b2", "transfer": "#d55e00", "waiting": "#e69f00", "exposed": "#cc6e3c",
     "communication": "#d55e00", "copy": "#009e73", "host": "#56b4e9", "idle": "#dddddd",
     "hidden": "#999999", "bubble": "#f0e442",
+    "gemm": "#0072b2", "attention": "#4a9bd1", "experts": "#8cc3e6", "elementwise": "#56b4e9",
+    "recompute": "#004b75", "launch": "#b5c7d3", "tp": "#d55e00", "cp": "#e69f00",
+    "ep": "#cc79a7", "pp": "#b8860b", "dp": "#cc6e3c", "optimizer": "#009e73",
+    "data": "#bbbbbb", "straggler": "#dddddd", "weights": "#0072b2", "gradients": "#56b4e9",
+    "activations": "#e69f00", "gathered": "#cc79a7", "logits": "#d55e00",
+    "communicators": "#b8860b", "context": "#bbbbbb", "fragmentation": "#dddddd",
 }  # fmt: skip
 """Part -> fill; other parts take grey."""
 OTHER = "#999999"
