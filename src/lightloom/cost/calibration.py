@@ -152,6 +152,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Framework -> axis -> share of that axis's communication that can hide under computation."""
     overhead: dict[str, float] = {}
     """Seconds or shares outside the model's parts: ``step_s``, ``layer_s``, ``jitter``."""
+    scale: dict[str, dict[str, float]] = {}
+    """Part of the step -> what a job is -> factor (see `calibration_scale`)."""
     interval: dict[str, tuple[float, float]] = {}
     """Context -> log-ratio of the 5 % and 95 % quantiles of measured over predicted."""
     made_from: str = ""

@@ -354,10 +354,10 @@ def _times(
     parts = {name: pipe.m * pipe.part_QN[q] for q, name in enumerate(lt.TIME_NAMES)}
     parts["pp"], parts["dp"], parts["bubble"] = pipe.wires, dp, pipe.bubble
     parts["optimizer"] = scales["optimizer"] * t.holdings.optimizer_s[w]
-    parts["data"] = np.full(len(c), scales["step_s"])
+    parts["data"] = np.full(len(c), scales["step_s"] + cal.overhead.get("step_s", 0.0))
     steady = pipe.m * pipe.slow + pipe.bubble
     late = np.sqrt(2.0 * np.log(np.maximum(c.world, 2).astype(np.float64)))
-    parts["straggler"] = scales["jitter"] * late * steady
+    parts["straggler"] = (scales["jitter"] + cal.overhead.get("jitter", 0.0)) * late * steady
     hidden = {"tp": pipe.m * pipe.part_QN[lt.HIDDEN_TP], "cp": pipe.m * pipe.part_QN[lt.HIDDEN_CP],
               "ep": pipe.m * pipe.part_QN[lt.HIDDEN_EP], "pp": pipe.hidden,
               "dp": hidden_dp}  # fmt: skip

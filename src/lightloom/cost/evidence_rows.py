@@ -161,7 +161,8 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     )  # type: ignore[arg-type]  # fmt: skip
     job = Job(
         model=model, cluster=cluster, cards=cards, seq=seq, global_batch=laid,
-        framework=soft.framework, task=task, flash=fused(notes, soft),
+        framework=soft.framework, task=task, flash=fused(notes, soft), stack=soft.flavour,
+        era=soft.era,
     )  # fmt: skip
     said = (*said_model, *said_cluster, *said_degrees, *said_dtype, *said_again, *said_zero,
             *said_sp, *said_micro, *said_vpp)  # fmt: skip

@@ -33,7 +33,7 @@ def software_of(text: str, year: int, notes: str) -> Software:
         ("megatron-deepspeed", "deepspeed", "megatron-deepspeed"),
         ("mindformers", "mindspore", "mindformers"), ("mindspore", "mindspore", "mindformers"),
         ("mindspeed", "mindspeed", "mindspeed"), ("modellink", "mindspeed", "mindspeed"),
-        ("llm-foundry", "fsdp", "foundry"), ("composer", "fsdp", "foundry"),
+        ("llm-foundry", "fsdp", "composer"), ("composer", "fsdp", "composer"),
         ("torchtitan", "torchtitan", "torchtitan"), ("automodel", "torchtitan", "automodel"),
         ("maxtext", "fsdp", "jax"), ("pax", "fsdp", "jax"), ("jax", "fsdp", "jax"),
         ("nemo", "megatron", "nemo"), ("bridge", "megatron", "bridge"),

@@ -36,6 +36,10 @@ class Job:
     task: Task = "pretrain"
     flash: bool = True
     """Fused attention; False for software before 2022, which stores the score matrix."""
+    stack: str = ""
+    """Software stack, finer than the framework (nemo, bridge, composer ...); "" its usual one."""
+    era: int = 2026
+    """Year of the software: decides which measured generation of kernels and overlap applies."""
     imbalance: float = 1.0
     """Tokens of the busiest expert rank over the mean (1: balanced routing)."""
 

@@ -112,8 +112,8 @@ def expert_seconds(
 
     `tokens` counts token rows before replication by top-k, of all `ranks` that share the experts:
     the card computes tokens x topk / ranks rows spread over its `experts` experts of local width
-    `inner`. With `ranks` 1 (after a dispatch) tokens x topk are the rows received, and the law stands
-    alone: experts were measured with their routing.
+    `inner`. With `ranks` 1 (after a dispatch) tokens x topk are the rows received, and the law
+    stands alone: experts were measured with their routing.
     """
     c = _constants(kernels)
     seconds = expert_law(

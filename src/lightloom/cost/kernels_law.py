@@ -99,7 +99,8 @@ def attention_law(
     b, q, t = (np.asarray(x, np.float64) for x in (batch, q_tokens, kv_tokens))
     h, kv, dk, dv = (np.asarray(x, np.float64) for x in (heads, kv_heads, qk_dim, v_dim))
     arch, cores = chip.arch, _cores(chip)
-    share = law.share * factor(law.by_arch, arch, "share") * _dim_share(law, arch, np.minimum(dk, dv))
+    share = law.share * factor(law.by_arch, arch, "share")
+    share = share * _dim_share(law, arch, np.minimum(dk, dv))
     work = law.backward / law.backward_share if backward else 1.0
     product = 2.0 * (dk + dv) * cores / (chip.peak_of(_two_bytes(dtype)) * share)
     speed = EXPONENTIALS * (chip.clock_hz or ASSUMED_CLOCK)
