@@ -8,68 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lightloom.fabric.grid import table
-from lightloom.fabric.network import Floats, Network
-from lightloom.fabric.tiers import Tier
+from lightloom.fabric.cut import egress, halves, unit_sizes
+from lightloom.fabric.network import Network
 
 from .group import Group
-
-
-def unit_sizes(net: Network) -> list[int]:
-    """Return the sizes (cards) of the units whose borders are looked at."""
-    return sorted({1} | {t.c for t in net.tiers})
-
-
-def egress(net: Network, unit: int) -> Floats:
-    """Return bytes/s that can leave each unit of `unit` cards, faults included."""
-    total = np.zeros(net.cards // unit)
-    chains: dict[int, Tier] = {}
-    for tier in net.tiers:
-        base = net.chain(tier)[0].index
-        if tier.c >= unit and base not in chains:
-            chains[base] = tier
-    for tier in chains.values():
-        total += _border(net, tier, unit)
-    return total
-
-
-def _border(net: Network, tier: Tier, unit: int) -> Floats:
-    """Bytes/s from each unit into one tier: ports, then what the ports lead to."""
-    units = net.cards // unit
-    room = np.full(units, np.inf)
-    up, pool = net.block(tier.index, "up"), net.block(tier.index, "pool up")
-    for block in (up, pool):
-        if block is None:
-            continue
-        capacity = net.capacity(block.first + np.arange(block.count))
-        each = capacity.reshape(block.owners, block.slots).sum(1)
-        if block.owner_cards <= unit:
-            each = each.reshape(units, -1).sum(1)
-        else:
-            each = np.repeat(each, block.owner_cards // unit)
-        room = np.minimum(room, each)
-    block = net.block(tier.index, "link")
-    if block is not None:
-        to, capacity = table(tier), net.capacity(block.first + np.arange(block.count))
-        used = (to != np.arange(tier.n)[:, None]).ravel()
-        each = (capacity * np.tile(used, block.owners // tier.n)).reshape(block.owners, -1).sum(1)
-        room = np.minimum(room, np.repeat(each, tier.c // unit))
-    return room
-
-
-def halves(net: Network) -> list[tuple[int, float]]:
-    """Return (cards of a half, bytes/s across) for every dimension of every healthy grid."""
-    found: list[tuple[int, float]] = []
-    for tier in net.tiers:
-        if tier.shape != "grid" or tier.twist:
-            continue
-        for size in tier.dims:
-            if size < 2:
-                continue
-            low, rows = size // 2, tier.n // size
-            lines = low * (size - low) if tier.full else 2 if tier.wrap and size > 2 else 1
-            found.append((tier.cards * low // size, rows * lines * tier.link))
-    return found
 
 
 def lower_bound(net: Network, group: Group, kind: str, total_bytes: float) -> float:
@@ -94,7 +36,9 @@ def lower_bound(net: Network, group: Group, kind: str, total_bytes: float) -> fl
         need = _demand(kind, inside, group.size, switches_add) * max(1, unit // inside)
         worst = max(worst, need * total_bytes / float(room.min()))
     if kind == "all-to-all" and group.size == net.cards and net.healthy:
-        for half, room_ in halves(net):
+        for tier, half, room_ in halves(net):
+            if tier.cards != net.cards:
+                continue
             pairs = half * (half if half * 2 <= net.cards else net.cards - half)
             worst = max(worst, pairs * total_bytes / group.size / room_)
     return worst

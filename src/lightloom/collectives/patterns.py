@@ -7,7 +7,7 @@ the same step with the blocks it carries, for the checker. Axes: P flows of a ph
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class Phase:
     repeat: int = 1
     hops: int = 1
     """Latencies that follow one another inside the step (a pipelined tree or chain)."""
+    spread: bool = False
+    """An all-to-all: messages are posted in parallel, a doubling at a time."""
     everyone: bool = False
     """Every pair of the machine: counted by class, never listed."""
 
@@ -172,6 +174,11 @@ def tree_moves(n: int) -> list[list[Move]]:
         down = [[Move(m.target, m.source, blocks, False) for m in step] for step in up[::-1]]
         steps += up + down
     return steps
+
+
+def exchange(n: int) -> list[Phase]:
+    """All-to-all between the members of an axis at once, 1/n each."""
+    return [replace(phase, spread=True) for phase in direct(n)]
 
 
 def everyone(n: int) -> list[Phase]:

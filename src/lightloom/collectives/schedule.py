@@ -69,7 +69,8 @@ def seconds(
         tasks += [plan] * schedule.chunks
     if schedule.chunks > 1:
         tasks = _interleave(tasks, schedule.chunks)
-    return player.software.launch_s + _pipeline(tasks, len(keys))
+    wire = _pipeline(tasks, len(keys))
+    return player.software.launch_s + wire + player.software.slow_start(wire)
 
 
 def _interleave(tasks: list[list[_Task]], chunks: int) -> list[list[_Task]]:
@@ -133,7 +134,7 @@ def _chunked(player: Player, whole: Schedule, total_bytes: float) -> tuple[float
 def _pick(player: Player, axis: Axis, kind: str, total_bytes: float, only: str) -> str:
     """Return the algorithm with the lowest estimate on an axis for the data that reaches it."""
     inside = math.prod(a.members for a in player.group.axes if a.stride < axis.stride)
-    known = algorithms(axis, kind)
+    known = algorithms(axis, kind, player.software.in_switch)
     if only:
         return only if only in known else "ring"
     prices = {
@@ -145,12 +146,14 @@ def _pick(player: Player, axis: Axis, kind: str, total_bytes: float, only: str) 
     return min(prices, key=lambda name: (prices[name], name))
 
 
-def _chain(kind: str, order: tuple[Axis, ...], picked: dict[Axis, str]) -> tuple[Stage, ...]:
+def _chain(
+    kind: str, order: tuple[Axis, ...], picked: dict[Axis, str], in_switch: float
+) -> tuple[Stage, ...]:
     """Return the stages of one order: scatter inwards, gather back out."""
     scatter: list[Stage] = []
     part = 1.0
     for axis in order:
-        known = algorithms(axis, kind)
+        known = algorithms(axis, kind, in_switch)
         scatter.append(Stage(axis, picked[axis], tuple(known[picked[axis]]), part))
         part /= axis.members
     gather = [Stage(s.axis, s.algorithm, s.phases[::-1], s.part) for s in scatter[::-1]]
@@ -167,11 +170,11 @@ def _orders(
 ) -> list[Chains]:
     """Return the plain inner-to-outer order, and the mixture of orders that keeps every level's
     links busy (linear programme over orders) where that is quicker."""
-    plain = _chain(kind, axes, picked)
+    plain = _chain(kind, axes, picked, player.software.in_switch)
     if len(axes) == 1:
         return [((1.0, plain),)]
     perms = [axes] + [p for p in itertools.permutations(axes) if p != axes]
-    chains = [_chain(kind, order, picked) for order in perms[:120]]
+    chains = [_chain(kind, order, picked, player.software.in_switch) for order in perms[:120]]
     cost: dict[tuple[Axis, float], float] = {}
     rows = _clusters(player, plain)
     load = np.zeros((max(rows.values()) + 1, len(chains)))
@@ -218,14 +221,16 @@ def all_to_all(player: Player, algorithm: str) -> Schedule:
     if n == player.net.cards:
         stage = Stage(axis, algorithm, tuple(patterns.everyone(n)), 1.0)
     elif single:
-        stage = Stage(player.group.axes[0], algorithm, tuple(patterns.direct(n)), 1.0)
+        stage = Stage(player.group.axes[0], algorithm, tuple(patterns.exchange(n)), 1.0)
     else:
-        stage = Stage(axis, algorithm, tuple(patterns.direct(n)), 1.0)
+        stage = Stage(axis, algorithm, tuple(patterns.exchange(n)), 1.0)
     return Schedule("all-to-all", algorithm, ((1.0, (stage,)),))
 
 
 def _across(axis: Axis) -> list[patterns.Phase]:
-    return patterns.direct(axis.members) if axis.members <= 512 else patterns.pairwise(axis.members)
+    return (
+        patterns.exchange(axis.members) if axis.members <= 512 else patterns.pairwise(axis.members)
+    )
 
 
 def broadcast(player: Player, total_bytes: float) -> Schedule:

@@ -5,7 +5,8 @@ Axes: N cards, F classes of flows, L classes of links, P flows of a pattern.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,14 +38,24 @@ class Software:
 
     launch_s: float = 0.0
     """Start-up of one collective."""
+    first_step_s: float = 0.0
+    """Software cost of one message to a peer, on the innermost level."""
     step_s: float = 0.0
-    """Software cost of one step beside the links' latency."""
-    efficiency: dict[str, float] = field(default_factory=dict)
-    """Share of the link rate reached, by technology of the level; ``*`` for the rest."""
+    """The same on the levels above."""
+    shares: tuple[float, ...] = ()
+    """Share of the link rate reached, by level; the last one for the rest."""
+    in_switch: float = 2.0
+    """Rate of a reduction inside the switch over the ring's; 2 is physics."""
+    ramp: float = 0.0
+    """Slow start: seconds per root of (wire time x 10 us), paid in full from 3 us on."""
 
-    def of(self, tier: str) -> float:
-        """Return the share of the link rate reached on a technology."""
-        return self.efficiency.get(tier, self.efficiency.get("*", 1.0))
+    def share(self, level: int) -> float:
+        """Return the share of the link rate reached on a level."""
+        return self.shares[min(level, len(self.shares) - 1)] if self.shares else 1.0
+
+    def slow_start(self, wire_s: float) -> float:
+        """Return the seconds by which a transfer of `wire_s` is late."""
+        return self.ramp * math.sqrt(wire_s * 10e-6) * min(1.0, wire_s / 3e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,9 @@ class Stage:
     part: float
 
 
-def algorithms(axis: Axis, kind: str = "all-reduce") -> dict[str, list[Phase]]:
+def algorithms(
+    axis: Axis, kind: str = "all-reduce", in_switch: float = 2.0
+) -> dict[str, list[Phase]]:
     """Return what can reduce-scatter (or all-gather) along an axis, by name.
 
     In-network: cards send all they have up and get all of it back, together once each way; as two
@@ -72,7 +85,8 @@ def algorithms(axis: Axis, kind: str = "all-reduce") -> dict[str, list[Phase]]:
         found["swing"] = patterns.butterfly(n, patterns.swing_peers)
     if axis.reduces and kind == "all-reduce":
         ring = patterns.ring(n, False)[0]
-        found["in-network"] = [Phase(ring.source_P, ring.target_P, 0.5)]
+        share = max(0.5, (n - 1) / n / in_switch)
+        found["in-network"] = [Phase(ring.source_P, ring.target_P, share)]
     return found
 
 
@@ -117,7 +131,7 @@ class Player:
         ours = folded.paths.flows - len(self.background[0])
         if not ours:
             return 0.0, 0.0
-        wait_F = folded.latency_F + self.software.step_s
+        wait_F = folded.latency_F + self._posting(axis, phase)
         bytes_F = np.full(folded.paths.flows, size)
         with np.errstate(divide="ignore"):
             whole = float((folded.paths.load(bytes_F, len(capacity_L)) / capacity_L).max())
@@ -129,6 +143,15 @@ class Player:
         bytes_F[ours:] = np.inf
         end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
         return lead + float(end_F[:ours].max()), lead + wait
+
+    def _posting(self, axis: Axis, phase: Phase) -> float:
+        """Seconds to post the messages of one member in a phase."""
+        each = self.software.first_step_s if axis.level == 0 else self.software.step_s
+        if not each:
+            return 0.0
+        if phase.everyone or phase.spread:
+            return each * math.ceil(math.log2(max(2, axis.members)))
+        return each * int(np.bincount(phase.source_P).max())
 
     def _chunks(self, size: float, phase: Phase) -> float:
         """Chunks of a pipelined phase: 64 KiB each, 1024 at most."""
@@ -196,9 +219,8 @@ class Player:
 
     def _capacity(self, folded: Folded) -> Floats:
         block_L = self.net.block_of(folded.link_L)
-        levels = self.net.fabric.levels
         of_block = np.array(
-            [self.software.of(levels[self.net.tiers[b.tier].level].tier) for b in self.net.blocks]
+            [self.software.share(self.net.tiers[b.tier].level) for b in self.net.blocks]
         )
         capacity_L: Floats = folded.capacity_L * of_block[block_L]
         return capacity_L

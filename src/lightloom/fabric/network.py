@@ -115,10 +115,10 @@ class Network:
             while mate in lost and mate != card:
                 mate = first + (mate - first + 1) % cell
             special[1].add(mate)
-            for tier in self.tiers:  # on rails, a flow leaves by the port of a neighbour
-                for place in (card, mate) if tier.rails else ():
-                    tray = place - place % tier.c % tier.rails
-                    special[1].update(range(tray, min(tray + tier.rails, self.cards)))
+            for rail in self.tiers:  # on rails, a flow leaves by the port of a neighbour
+                for place in (card, mate) if rail.rails else ():
+                    tray = place - place % rail.c % rail.rails
+                    special[1].update(range(tray, min(tray + rail.rails, self.cards)))
         if tiers is None and any(t.rails for t in self.tiers) and cell <= LARGEST_CELL:
             for card in list(special[1]):
                 special[1].update(range(card - card % cell, card - card % cell + cell))

@@ -62,9 +62,7 @@ def sweep_table(rows: Sequence[Row]) -> Table:
             (show_bytes(r["bytes"]), r["algorithm"], mark, show_time(r["seconds"]),
              show_rate(r["algbw"]), show_rate(r["busbw"]), ratio)
         )  # fmt: skip
-    return grid(
-        ("bytes", "algorithm", "", "time", "algbw", "busbw", "times bound"), lines, left=2
-    )
+    return grid(("bytes", "algorithm", "", "time", "algbw", "busbw", "times bound"), lines, left=2)
 
 
 def draw_sweep(axes: Any, rows: Sequence[Row]) -> None:

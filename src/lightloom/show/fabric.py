@@ -20,12 +20,11 @@ COLOUR = {"holds": "green", "impossible": "red", "not enough data": "yellow"}
 def levels_table(rows: Sequence[Row]) -> Table:
     """Return one line per level."""
     return grid(
-        ("level", "kind", "shape", "units", "links", "per link", "per card", "bisection", "hop",
-         "ports"),
+        ("level", "kind", "shape", "links", "per link", "per card", "bisection", "hop"),
         [
-            (r["name"], r["kind"], " x ".join(map(str, r["shape"])), f"{r['units']:,}",
-             f"{r['links']:,}", show_rate(r["link"]), show_rate(r["card_bandwidth"]),
-             show_rate(r["bisection"]), show_time(r["latency"]), _(r["ports"]))
+            (r["name"], r["kind"], " x ".join(map(str, r["shape"])), f"{r['links']:,}",
+             show_rate(r["link"]), show_rate(r["card_bandwidth"]), show_rate(r["bisection"]),
+             show_time(r["latency"]))
             for r in rows
         ],
         left=3,
@@ -35,12 +34,13 @@ def levels_table(rows: Sequence[Row]) -> Table:
 def fibre_lines(rows: Sequence[Row]) -> list[str]:
     """Return a line for each level with light: fibres and the cables they stand for."""
     return [
-        _("{level}: {fibres:,} fibres carry what {cables:,} active 200G cables would").format(
-            level=r["name"], fibres=r["fibres"], cables=r["cables_200g"]
+        _("{level}: the {fibres:,} fibres of each child carry what {cables:,} active 200G cables "
+          "would ({all_fibres:,} fibres in the machine)").format(
+            level=r["name"], fibres=r["fibres"], cables=r["cables_200g"], all_fibres=r["all_fibres"]
         )
         for r in rows
         if r["fibres"]
-    ]
+    ]  # fmt: skip
 
 
 def hops_table(rows: Sequence[Row]) -> Table:
@@ -50,7 +50,7 @@ def hops_table(rows: Sequence[Row]) -> Table:
         ("links crossed", "latency", "pairs", "share", "", "for example"),
         [
             (str(r["hops"]), show_time(r["latency"]), f"{r['pairs']:,.0f}", f"{r['share']:.2%}",
-             "#" * max(1, round(24 * r["share"] / longest)), f"c{r['source']} - c{r['target']}")
+             "#" * max(1, round(12 * r["share"] / longest)), f"c{r['source']} - c{r['target']}")
             for r in rows
         ],
         left=0,
