@@ -17,6 +17,8 @@ from .job import Job, legal
 
 MOST = 3
 """Changes tried together."""
+KEPT = 60
+"""Candidates carried from one number of changes to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def _moves(job: Job, s: Strategy) -> list[tuple[str, dict[str, Any], int]]:
     for axis in ("tp", "pp", "cp", "ep"):
         if axis == "ep" and not job.model.is_moe:
             continue
-        for factor in (2, 4, 8):
+        for factor in (2**i for i in range(1, 8)):
             degree = getattr(s, axis) * factor
             change: dict[str, Any] = {axis: degree}
             if axis == "tp" and s.framework not in ("fsdp", "deepspeed"):
@@ -60,7 +62,7 @@ def _moves(job: Job, s: Strategy) -> list[tuple[str, dict[str, Any], int]]:
             moves.append((f"--{axis} {degree}", change, job.cards))
     if not s.offload_optimizer:
         moves.append(("--offload-optimizer", {"offload_optimizer": True}, job.cards))
-    for factor in (2, 4, 8, 16):
+    for factor in (2**i for i in range(1, 11)):
         if job.cards * factor <= job.cluster.cards:
             moves.append((f"--cards {job.cards * factor}", {}, job.cards * factor))
     return moves
@@ -68,10 +70,11 @@ def _moves(job: Job, s: Strategy) -> list[tuple[str, dict[str, Any], int]]:
 
 def _apply(s: Strategy, change: dict[str, Any], cards: int) -> Strategy | None:
     changed = msgspec.structs.replace(s, **change)
-    inside = changed.tp * changed.pp * changed.cp
-    dp = cards // inside
-    if dp < 1 or changed.global_batch % (dp * changed.micro_batch):
+    most = cards // (changed.tp * changed.pp * changed.cp)
+    rows = changed.global_batch // changed.micro_batch
+    if most < 1 or changed.global_batch % changed.micro_batch:
         return None
+    dp = max(d for d in range(1, min(most, rows) + 1) if rows % d == 0)
     return msgspec.structs.replace(changed, dp=dp)
 
 
@@ -80,26 +83,38 @@ def fitting_neighbours(
 ) -> list[Neighbour]:
     """Return strategies that fit with the fewest changes, quickest first; different options each.
 
-    The batch stays as it is; data parallelism follows the other axes.
+    The batch stays as it is; data parallelism follows the other axes as far as it divides it.
     """
-    reach = [("", strategy, job.cards)]
+    reach: list[tuple[str, Strategy, int]] = [("", strategy, job.cards)]
     moves = _moves(job, strategy)
     for changes in range(1, MOST + 1):
         tried: dict[str, tuple[Strategy, int]] = {}
         for text, base, cards in reach:
             for option, change, asked in moves:
                 name = option.split()[0]
-                if name in text or (changes > 1 and name == "--cards"):
+                if name in text:
                     continue
                 other = _apply(base, change, max(asked, cards))
                 if other is not None:
-                    key = " ".join(sorted(filter(None, [*text.split(" | "), option])))
+                    key = f"{text} {option}".strip()
                     tried.setdefault(key, (other, max(asked, cards)))
         found = _those_that_fit(job, tried, changes, calibration)
         if found:
             return _different(found, most)
-        reach = [(key, s, cards) for key, (s, cards) in tried.items()][:400]
+        reach = _closest(job, tried, calibration)
     return []
+
+
+def _closest(
+    job: Job, tried: dict[str, tuple[Strategy, int]], cal: Calibration | None
+) -> list[tuple[str, Strategy, int]]:
+    """Return the KEPT changes that come nearest to fitting, to be changed further."""
+    keys = list(tried)
+    columns = columns_of([tried[key][0] for key in keys])
+    widest = replace(job, cards=max(cards for _, cards in tried.values()))
+    peaks = np.where(legal(widest, columns), evaluate(widest, columns, cal).peak_bytes, np.inf)
+    order = np.argsort(peaks, kind="stable")[:KEPT]
+    return [(keys[i], *tried[keys[i]]) for i in order if np.isfinite(peaks[i])]
 
 
 def _those_that_fit(
@@ -118,16 +133,19 @@ def _those_that_fit(
         keys = list(some)
         for i in np.flatnonzero(costs.fits):
             key = keys[int(rows[i])]
-            found.append(Neighbour(key, some[key], cards, changes, float(costs.step_s[i]),
+            asked, name = some[key], key
+            if asked.dp != cards // (asked.tp * asked.pp * asked.cp):
+                name = f"{key} --dp {asked.dp}"
+            found.append(Neighbour(name, asked, cards, changes, float(costs.step_s[i]),
                                    float(costs.peak_bytes[i])))  # fmt: skip
-    return sorted(found, key=lambda n: (n.cards > job.cards, n.step_s * n.cards))
+    return sorted(found, key=lambda n: (n.cards, -n.strategy.world_size, n.step_s))
 
 
 def _different(found: list[Neighbour], most: int) -> list[Neighbour]:
     chosen: list[Neighbour] = []
     seen: set[str] = set()
     for n in found:
-        names = " ".join(w for w in n.change.split() if w.startswith("--"))
+        names = " ".join(sorted(w for w in n.change.split() if w.startswith("--")))
         if names not in seen:
             seen.add(names)
             chosen.append(n)

@@ -142,6 +142,8 @@ def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy
     seq = positive(asked.seq, "--seq") if asked.seq else min(model.max_seq or LONGEST, LONGEST)
     if not asked.seq:
         notes.append(f"sequence {seq:,} tokens: not said (the model's own, at most {LONGEST:,})")
+    elif model.max_seq and seq > model.max_seq:
+        notes.append(f"sequence {seq:,} is longer than the model's {model.max_seq:,} positions")
     for name in ("tp", "pp", "cp", "ep", "etp", "vpp", "micro_batch"):
         positive(getattr(asked, name), f"--{name.replace('_', '-')}")
     inside = asked.tp * asked.pp * asked.cp
