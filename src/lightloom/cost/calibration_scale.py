@@ -60,5 +60,5 @@ def scales_of(cal: Calibration, job: Job, dtype: str) -> dict[str, float]:
 
 
 FACTORS = ("soft", "gemm", "attention", "experts", "elementwise", "host", "tp", "cp", "ep", "pp",
-           "dp", "bubble", "optimizer")  # fmt: skip
+           "dp", "optimizer")  # fmt: skip
 """Parts with a factor; ``soft`` multiplies all kernels of a stack."""

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "elementwise": ("*", "stack"),
     "host": ("*",),
     "tp": ("*", "stack"), "cp": ("*",), "ep": ("*", "arch"), "pp": ("*",),
-    "dp": ("*", "net", "stack"), "bubble": ("*",), "optimizer": ("*",),
+    "dp": ("*", "net", "stack"), "optimizer": ("*",),
     "under_tp": ("*",), "under_cp": ("*",), "under_ep": ("*",), "under_pp": ("*",),
     "under_dp": ("*", "stack"), "step_s": ("*", "stack"), "jitter": ("*",),
 }  # fmt: skip
@@ -142,7 +142,7 @@ def step_seconds(t: StepTable, g: dict[str, F64]) -> F64:
     wires = sum((p[k] * g[k] + h[k] * g[f"under_{k}"] for k in WIRES), np.zeros_like(plain))
     before = plain + p["recompute"] + sum((p[k] for k in WIRES), np.zeros_like(plain))
     work = np.sqrt(np.sqrt((busy + wires) ** 4 + (t.host_R * g["host"]) ** 4))
-    bubble = p["bubble"] * g["bubble"] * work / np.maximum(before, 1e-12)
+    bubble = p["bubble"] * work / np.maximum(before, 1e-12)
     late = np.sqrt(2.0 * np.log(np.maximum(t.cards_R, 2.0)))
     total: F64 = (work + bubble) * (1.0 + g["jitter"] * late)
     total = total + p["pp"] * g["pp"] + h["pp"] * g["under_pp"]

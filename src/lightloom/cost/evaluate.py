@@ -325,7 +325,6 @@ def _pipeline(
     sent = 2.0 * c.vpp * message
     exposed = sent * (1.0 - on)
     bubble = t.times.bubble_V[v] + t.times.share_V[v] * (pp - 1.0) * exposed
-    bubble = scales["bubble"] * bubble
     hidden = m * sent * on
     wires = m * exposed + 2.0 * (pp - 1.0) * message + scales["under_pp"] * hidden
     return _Pipe(t.times.part_QV[:, v], m, t.times.slowest_V[v], bubble, wires, hidden)
