@@ -1,0 +1,160 @@
+"""The screen of ``lightloom roi``: cost, how sure, what moves it, where the money comes from."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lightloom.core.decision import CostLine, Roi, RoiOption
+from lightloom.core.lang import _
+from lightloom.core.units import show_count, show_time, show_watts
+
+WIDTH = 100
+BAR = 24
+
+
+def console() -> Console:
+    """Return a console of at most 100 columns."""
+    made = Console(highlight=False, soft_wrap=False)
+    return made if made.width <= WIDTH else Console(highlight=False, width=WIDTH)
+
+
+def plain(*columns: str, left: int = 1) -> Table:
+    """Return a table without borders, the first `left` columns to the left."""
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="left" if i < left else "right", overflow="fold")
+    return made
+
+
+def money(value: float) -> str:
+    """Return an amount with three figures: ``1.23 M``."""
+    return f"-{show_count(-value)}" if value < 0 else show_count(value)
+
+
+def show_roi(roi: Roi, note: str = "") -> None:
+    """Print verdict, cost of each machine, its tornado, and the decomposition."""
+    out = console()
+    out.print(
+        Text.assemble(
+            (roi.model, "bold"), f" · {show_count(roi.tokens)} {_('tokens')} · {roi.currency}"
+        )
+    )
+    out.print(Text(f"{_('verdict')}: {roi.text}", style="bold"))
+    out.print()
+    out.print(option_table(roi))
+    for option in roi.options:
+        if option.lines:
+            out.print()
+            out.print(Text(f"{option.cluster}: {_('lines of one run')}", style="bold"))
+            out.print(line_table(option))
+            out.print(
+                Text(f"{_('what moves it')} ({roi.currency} {_('a million tokens')})", style="bold")
+            )
+            out.print(tornado(option))
+        out.print(Text(f"{option.cluster}: {break_even(option)}"))
+    for name, factors in roi.factors.items():
+        out.print()
+        out.print(
+            Text(
+                _("{a} over {b}: where the speed comes from, and what it saves").format(
+                    a=name, b=roi.options[0].cluster
+                ),
+                style="bold",
+            )
+        )
+        table = plain(_("factor"), _("speed"), _("saves"))
+        table.add_column(_("why"), style="bright_black")
+        for f in factors:
+            table.add_row(f.name, f"x{f.speed:.3f}", money(f.saves), f.why)
+        out.print(table)
+    out.print()
+    for text in [note, *roi.notes]:
+        if text:
+            out.print(Text(f"{_('note')}: {text}", style="bright_black"))
+
+
+def break_even(option: RoiOption) -> str:
+    """Return the break-even utilisation in words."""
+    if option.break_even is None:
+        return f"{_('break-even utilisation')}: {option.break_even_why}"
+    return (
+        f"{_('owning pays above')} {option.break_even:.0%} {_('utilisation')} "
+        f"({option.break_even_why})"
+    )
+
+
+def option_table(roi: Roi) -> Table:
+    """Return one row per machine."""
+    table = plain(
+        _("machine"),
+        _("cards"),
+        _("time"),
+        _("goodput"),
+        _("energy"),
+        _("run"),
+        _("per M tokens"),
+        _("range"),
+    )
+    for o in roi.options:
+        if o.missing:
+            table.add_row(
+                o.cluster,
+                f"{o.cards:,}",
+                show_time(o.seconds),
+                f"{o.goodput:.1%}",
+                f"{show_watts(o.energy_kwh * 1e3)}h",
+                _("not enough data"),
+                "",
+                "",
+            )
+            continue
+        table.add_row(
+            o.cluster,
+            f"{o.cards:,}",
+            show_time(o.seconds),
+            f"{o.goodput:.1%}",
+            f"{show_watts(o.energy_kwh * 1e3)}h",
+            money(o.cost),
+            f"{o.per_million:.3g}",
+            f"{o.per_million_low:.3g} .. {o.per_million_high:.3g}",
+        )
+    return table
+
+
+def line_table(option: RoiOption) -> Table:
+    """Return the lines of one run with range, arithmetic and sources."""
+    table = plain(_("line"), _("money"), _("range"), _("share"))
+    table.add_column(
+        _("how, and the sources of its figures"), style="bright_black", overflow="fold"
+    )
+    for line in option.lines:
+        share = f"{line.value / option.cost:.0%}" if option.cost else "-"
+        table.add_row(
+            line.name,
+            money(line.value),
+            f"{money(line.low)} .. {money(line.high)}",
+            share,
+            how(line),
+        )
+    return table
+
+
+def how(line: CostLine) -> str:
+    """Return arithmetic and shortened sources of a line."""
+    short = [s if len(s) <= 60 else s[:57] + "..." for s in line.sources]
+    return f"{line.how} [{'; '.join(short)}]" if line.value else line.how
+
+
+def tornado(option: RoiOption, most: int = 10) -> Table:
+    """Return the widest swings as bars of text."""
+    table = plain(_("input"), _("from"), _("to"), _("cost at low"), _("at high"))
+    table.add_column("", no_wrap=True)
+    widest = max((s.width for s in option.tornado), default=0.0)
+    for s in option.tornado[:most]:
+        bar = "#" * max(1, round(BAR * s.width / widest)) if widest else ""
+        table.add_row(
+            s.name, f"{s.low:.3g}", f"{s.high:.3g}", f"{s.at_low:.3g}", f"{s.at_high:.3g}", bar
+        )
+    return table
