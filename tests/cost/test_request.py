@@ -107,6 +107,9 @@ def test_expert_laws() -> None:
     {"framework": "megatronn"}, {"task": "train"}, {"zero": "9"}, {"precision": "bf15"},
     {"precision": "bf16,mpl=fp8"}, {"schedule": "x"}, {"cp_kind": "x"}, {"overlap": "x"},
     {"stage_layers": "a,b"}, {"optimizer_dtype": "bf61"}, {"lora_rank": 0}, {"dp": -1},
+    {"vpp": 10**19}, {"lora_rank": 10**19}, {"recompute": "9" * 30}, {"imbalance": float("nan")},
+    {"imbalance": 0.5}, {"stage_layers": "9" * 30}, {"hsdp_shard": -3}, {"seq": 10**19},
+    {"global_batch": "9" * 30},
 ])  # fmt: skip
 def test_nonsense_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -20,6 +20,7 @@ from .precision import parse_precision
 
 LONGEST = 8192
 """Sequence when nothing is said: the model's own, at most this."""
+LARGEST = 10**9
 TOKENS = 4 * 2**20
 """Tokens of one step when nothing is said."""
 _TOKENS = re.compile(r"\s*([\d.,_]+\s*(?:Ki|Mi|Gi|[kKMG])?)\s*tok(?:ens)?\s*", re.IGNORECASE)
@@ -70,7 +71,9 @@ def one_of(value: str, known: tuple[str, ...], option: str) -> str:
 
 
 def positive(value: int, option: str) -> int:
-    """Return `value`, or say that it must be 1 or more."""
+    """Return `value`, or say that it must be 1 or more (and no more than a machine can hold)."""
+    if value > LARGEST:
+        raise InputError(f"{option} {value}: more than {LARGEST:,}", out="a smaller number")
     if value < 1:
         raise InputError(f"{option} {value}: must be 1 or more", out=f"leave {option} out for 1")
     return value
@@ -79,6 +82,7 @@ def positive(value: int, option: str) -> int:
 def parse_recompute(text: str) -> tuple[str, int]:
     """Return (kind, layers) from none, selective, full or a number of layers per stage."""
     if text.isdigit():
+        positive(int(text) or 1, "--recompute")
         return ("full", int(text)) if int(text) else ("none", 0)
     return one_of(text, RECOMPUTE, "--recompute"), 0
 
@@ -125,9 +129,12 @@ def default_batch(seq: int, unit: int) -> int:
 
 def _layout(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(word) for word in text.split(",") if word.strip())
+        layers = tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
         raise InputError(f"--stage-layers {text!r}: not numbers", out="for example 7,8,8,7")
+    if any(not 0 <= count <= LARGEST for count in layers):
+        raise InputError(f"--stage-layers {text!r}: a stage cannot hold that many layers")
+    return layers
 
 
 def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy, list[str]]:
@@ -165,13 +172,20 @@ def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy
         notes += [rounded] if rounded else []
     job = Job(model=model, cluster=cluster, cards=cards, seq=seq, global_batch=batch,
               framework=framework, task=task, flash=asked.flash,
-              imbalance=max(asked.imbalance, 1.0))  # fmt: skip
+              imbalance=_imbalance(asked.imbalance))  # fmt: skip
     strategy = _strategy(asked, framework, task, dp, batch, seq, schedule)
     idle = cards - strategy.world_size
     if idle:
         why = f"--dp {dp} was asked for" if asked.dp else f"tp x pp x cp = {inside:,} is a part"
         notes.append(f"{idle:,} of {cards:,} cards idle ({why})")
     return job, strategy, notes
+
+
+def _imbalance(value: float) -> float:
+    if not 1.0 <= value <= 1e6:
+        raise InputError(f"--imbalance {value:g}: the busiest rank has at least the mean",
+                         out="1 is balanced routing")  # fmt: skip
+    return value
 
 
 def _schedule(asked: Asked) -> str:
@@ -192,10 +206,11 @@ def _strategy(
     kind: Any = one_of(asked.cp_kind, CP_KINDS, "--cp-kind")
     zero: Any = one_of(asked.zero or flags.zero, ZERO, "--zero")
     again: Any = recompute
+    shard = positive(asked.hsdp_shard, "--hsdp-shard") if asked.hsdp_shard else 0
     return Strategy(
         tp=asked.tp, pp=asked.pp, dp=dp, cp=asked.cp, ep=asked.ep, etp=asked.etp, vpp=asked.vpp,
         micro_batch=asked.micro_batch, global_batch=batch, seq=seq, precision=asked.precision,
-        recompute=again, recompute_layers=layers, zero=zero, hsdp_shard=asked.hsdp_shard,
+        recompute=again, recompute_layers=layers, zero=zero, hsdp_shard=shard,
         sequence_parallel=own_sp if sp is None else sp, cp_kind=kind, schedule=chosen,
         stage_layers=_layout(asked.stage_layers),
         optimizer_dtype=one_of(asked.optimizer_dtype, DTYPES, "--optimizer-dtype"),
