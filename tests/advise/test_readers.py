@@ -11,7 +11,8 @@ from lightloom.advise.analyse import Questions, analyse, timeline_of_job
 from lightloom.advise.read import find, load
 from lightloom.advise.split import split_of
 from lightloom.core.errors import InputError
-from lightloom.core.timeline_file import read_timeline, write_timeline
+from lightloom.core.timeline import COMM, COMPUTE, IDLE
+from lightloom.core.timeline_file import Span, read_timeline, timeline_of, write_timeline
 
 ALL = ["ncclDevKernel_AllReduce_Sum", "gemm"]
 
@@ -179,3 +180,22 @@ def test_300_damaged_profiles(tmp_path):
     outcomes = [mutations.attack(seed, tmp_path) for seed in range(300)]
     assert outcomes.count("read") > 50
     assert outcomes.count("refused") > 50
+
+
+def test_the_wait_that_a_run_records_belongs_to_its_collective(tmp_path):
+    rows = []
+    for step in range(4):
+        for r, work in ((0, 50), (1, 80)):
+            at = 200 * step * 1000
+            rows += [
+                Span(
+                    at, at + work * 1000, r, "compute", COMPUTE, "forward and backward", step=step
+                ),
+                Span(at + work * 1000, at + 81_000, r, "compute", IDLE, "wait for the others"),
+                Span(at + 81_000, at + 120_000, r, "gradient", COMM, "reduce", 0, "dp", step, step),
+            ]
+    write_timeline(tmp_path / "timeline.json.gz", timeline_of(rows, source="run"))
+    a = analyse(load(find([tmp_path])), Questions())
+    assert a.clocks.state == "verified"
+    assert a.sync.late_rank == 1
+    assert a.sync.transfer_share == pytest.approx(40 / 55, rel=0.01)

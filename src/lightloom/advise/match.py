@@ -20,6 +20,7 @@ _TOGETHER = re.compile(
     r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|sendrecv|barrier", re.IGNORECASE
 )
 """Collectives that no rank can leave before the last has come."""
+_ALONE = re.compile(r"send|recv|receive|p2p|broadcast|scatter$|^gather|copy", re.IGNORECASE)
 _PAIR = re.compile(r"send|receive|recv", re.IGNORECASE)
 _SMALLEST_SKEW = 20_000
 """Nanoseconds of end skew that prove nothing against a clock (a kernel's own exit)."""
@@ -124,7 +125,8 @@ def _block(
         row_KR=np.stack([rows[r] for r in ranks], axis=1),
         bytes_K=np.max([timelines[r].bytes_N[rows[r]] for r in ranks], axis=0),
         step_K=first.step_N[rows[ranks[0]]].astype(np.int64),
-        together=bool(_TOGETHER.search(name)),
+        together=bool(_TOGETHER.search(name))
+        or (" #" in name and not _ALONE.search(name.split(" #")[0])),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lightloom.core.advice import RankSplit
 from lightloom.core.errors import InputError
-from lightloom.core.timeline import COMM, COMPUTE, COPY, Timeline
+from lightloom.core.timeline import COMM, COMPUTE, COPY, IDLE, Timeline
 from lightloom.core.timeline_file import read_timeline
 
 from .profile import COMM_NAME, Library, RankProfile, Rows
@@ -162,7 +162,22 @@ def _of_rank(t: Timeline, rank: int) -> Timeline:
         for name in ("start", "end", "rank", "lane", "kind", "name", "bytes", "group", "match",
                      "step")
     }  # fmt: skip
-    return replace(t, **columns)
+    return _with_waits(replace(t, **columns))
+
+
+def _with_waits(t: Timeline) -> Timeline:
+    """Return the timeline with each collective begun at the wait that ends in it.
+
+    A recorded run marks *wait for the others* and *reduce*; a profiler's collective holds both.
+    """
+    waits = {int(t.end_N[i]): int(t.start_N[i]) for i in np.flatnonzero(t.kind_N == IDLE)}
+    start = np.array(t.start_N)
+    for i in np.flatnonzero(t.kind_N == COMM).tolist():
+        start[i] = waits.get(int(start[i]), start[i])
+    order = np.argsort(start, kind="stable")
+    names = ("end", "rank", "lane", "kind", "name", "bytes", "group", "match", "step")
+    columns = {f"{name}_N": getattr(t, f"{name}_N")[order] for name in names}
+    return replace(t, start_N=start[order], **columns)
 
 
 def read_table(path: Path) -> RankProfile:

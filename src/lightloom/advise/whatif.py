@@ -76,6 +76,8 @@ class Graph:
     members: tuple[tuple[int, ...], ...]
     """Positions (in `ranks`) of each shared collective."""
     steps: int
+    one_late: bool = False
+    """One rank is last in three quarters of the shared collectives."""
 
     @property
     def span(self) -> float:
@@ -184,7 +186,13 @@ def graph_of(
         work_end=tuple(p[3] for p in parts),
         members=_really_shared(members, accounts),
         steps=max(steps, 1),
+        one_late=_one_late(blocks),
     )
+
+
+def _one_late(blocks: list[Block]) -> bool:
+    last = [b.ranks[i] for b in blocks for i in b.start_KR.argmax(axis=1).tolist()]
+    return bool(last) and max(last.count(r) for r in set(last)) >= 0.75 * len(last)
 
 
 def _really_shared(
@@ -355,12 +363,21 @@ class _Replay:
 
     def _close(self, shared: int) -> None:
         arrivals = list(self.came[shared].values())
-        last = float(np.median(arrivals)) if self.change.no_skew else max(arrivals)
+        last = self._together(arrivals) if self.change.no_skew else max(arrivals)
         for rank, (own, event) in self.open[shared].items():
             start = self.came[shared][rank]
             early = event.transfer > 0 or event.wait > 0
             begin = last if self.change.no_skew else max(last, start)
             self.done[rank][own] = (begin if early else start) + self._took(event)
+
+    def _together(self, arrivals: list[float]) -> float:
+        """Return when all arrive without skew: with the median, of two with a straggler the other.
+
+        Two ranks of which none is always late share the work unevenly: they meet in the middle.
+        """
+        if len(arrivals) == 2 and self.graph.one_late:
+            return min(arrivals)
+        return float(np.median(arrivals))
 
     def _break_tie(self, waiting: set[int]) -> None:
         """Close the oldest open collective with those who came (its match was wrong)."""
