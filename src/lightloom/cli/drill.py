@@ -12,7 +12,7 @@ from .options import echo_json, json_option, seed_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT ARGS]")
 @click.option("--fault", "faults", multiple=True, metavar="FAULT",
               help="rank:2@step40, hang:rank:1@step80=loop, agent:1@step9, snapshot:3=flip, "
-                   "disk=full@step50, nan:rank:0@step7")  # fmt: skip
+                   "disk@step50=full, nan:rank:0@step7")  # fmt: skip
 @click.option("--random", "count", type=click.IntRange(0, 500), default=0,
               help="so many random faults, seeded")  # fmt: skip
 @click.option("--ranks", type=click.IntRange(2, 64), help="processes  [default: the run's, or 3]")

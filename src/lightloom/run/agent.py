@@ -37,6 +37,8 @@ TICK_S = 0.05
 RESPAWN_S = 0.7
 """Pause before a lost rank is replaced, so that it does not slow the survivors' first step."""
 
+PLAIN = "it does not use the library: all its work since the start is lost"
+
 
 def launch(folder: Path, agent: int, count: int, joins: bool = False) -> subprocess.Popen[bytes]:
     """Start an agent that will own `count` ranks, in a session of its own."""
@@ -302,12 +304,13 @@ class Agent:
             how=rank.named, killed_ns=rank.board.get(b.KILLED), ready=rank.ready,
             step=rank.board.get(b.STEP),
         )  # fmt: skip
+        plain = "" if rank.board.get(b.MARK) else f"\n{PLAIN}"
         self.nest.forget(rank)
         if quiet:
             self._maybe_over()
             return
         if not rank.ready and self.state.epoch.number <= 0:
-            self._fail(self._why(rank), code=6, everywhere=True)
+            self._fail(self._why(rank) + plain, code=6, everywhere=True)
             return
         if rank.code is not None and rank.code > 0:
             self.failures += 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,14 @@ from lightloom.core.errors import InputError, MissingExtraError
 
 from . import snapshot
 from . import state as st
+
+
+@contextmanager
+def one_process() -> Iterator[None]:
+    """Let DCP work without a process group; that it says so is expected."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        yield
 
 
 def pick(folder: Path, step: int | None) -> Path:
@@ -60,7 +71,8 @@ def export(path: Path, target: Path, kind: str, everything: bool) -> int:
             state["lightloom.tree"] = torch.frombuffer(
                 bytearray(st.encode(layout)), dtype=torch.uint8
             )
-        dcp.save(state, checkpoint_id=str(target), no_dist=True)
+        with one_process():
+            dcp.save(state, checkpoint_id=str(target), no_dist=True)
     else:
         state = {k: v.clone() for k, v in tensors.items()}
         torch.save(state, target)
@@ -84,7 +96,8 @@ def from_dcp(source: Path, target: Path, step: int) -> Path:
         for name, entry in metadata.state_dict_metadata.items()
         if hasattr(entry, "size")
     }
-    dcp.load(state, storage_reader=reader, no_dist=True)
+    with one_process():
+        dcp.load(state, storage_reader=reader, no_dist=True)
     own = state.pop("lightloom.tree", None)
     if own is not None:
         layout = st.decode(own.numpy().tobytes())

@@ -311,7 +311,7 @@ class Session:
         if self.applied_in != ex.epoch.number:
             self.applied_in = ex.epoch.number
             ex.link.send(talk.Applied(ex.epoch.number, self.applied, system.now_ns()))
-        if self.applied % checks.EVERY == 0:
+        if self.applied % checks.EVERY == 0 or self.applied == ex.epoch.base + 1:
             ex.fingerprint(checks.fingerprint(self.parameters), self.applied)
         every = self.spec.snapshot_every
         last = self.applied == self.total

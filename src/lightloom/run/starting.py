@@ -93,6 +93,10 @@ def _faults(texts: tuple[str, ...], ranks: int) -> tuple[str, ...]:
             )
         if fault.kind == "hang" and fault.much not in ("", "stop", "loop", "lock", "read"):
             raise InputError(f"fault {text!r}: a hang is =stop, =loop, =lock or =read")
+        if fault.kind == "disk" and fault.much != "full":
+            raise InputError(f"fault {text!r}: a disk can be full", out="disk@step30=full")
+        if fault.kind == "snapshot" and fault.much not in ("flip", "truncate"):
+            raise InputError(f"fault {text!r}: a snapshot is =flip or =truncate")
         if fault.kind not in (*RANK_FAULTS, "agent", "store", "snapshot", "disk"):
             raise InputError(
                 f"fault {text!r}: a run on this host has no {fault.kind}",

@@ -98,9 +98,14 @@ class Tracked:
 
     def unpack(self, layout: Layout, memory: Any, start: int) -> None:
         """Load a state that lies in `memory` from byte `start`."""
-        tensors = [view(memory, piece, start) for piece in layout.pieces]
-        whole = build(layout.tree, tensors)
         self.check(layout)
+        tensors = [view(memory, piece, start) for piece in layout.pieces]
+        # optimisers keep the tensors they are given: hand them copies, never the shared memory
+        kept = [
+            t if p.name.startswith("model.") else t.clone()
+            for p, t in zip(layout.pieces, tensors, strict=True)
+        ]
+        whole = build(layout.tree, kept)
         with torch.no_grad():
             for name, thing in self.things.items():
                 thing.load_state_dict(whole[name])

@@ -1,0 +1,152 @@
+"""The recovery protocol in simulated time, and its judgements one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as hs
+
+from lightloom.recover.decide import Ready, balanced, decide, sticky
+from lightloom.recover.record import SNAPSHOT, Epoch, Member, Rank, Rules, may_speak, write_quorum
+from lightloom.recover.simulate import simulate
+from lightloom.recover.suspect import Sample, judge, look, slept_s, verdict
+
+BLOCK = 250
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_two_thousand_seeded_schedules_keep_every_invariant(block: int) -> None:
+    commits = able = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            world = simulate(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        commits += world.commits
+        able += world.able()
+    assert commits > 20 * BLOCK and able > BLOCK / 3
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = simulate(11), simulate(11)
+    assert first.hashes == second.hashes and first.epochs == second.epochs
+
+
+@given(n=hs.integers(1, 9), data=hs.data())
+def test_a_reader_meets_every_durable_commit_and_two_majorities_meet(
+    n: int, data: hs.DataObject
+) -> None:
+    agents = tuple(range(n))
+    epoch = Epoch(number=1, agents=agents)
+    writers = data.draw(hs.sets(hs.sampled_from(agents), min_size=write_quorum(n)))
+    here = data.draw(hs.sets(hs.sampled_from(agents)))
+    dead = data.draw(hs.sets(hs.sampled_from(agents))) - here
+    if may_speak(epoch, here, dead, True):
+        assert here & writers
+    other = data.draw(hs.sets(hs.sampled_from(agents)))
+    if may_speak(epoch, here, (), True) and may_speak(epoch, other, (), True):
+        assert here & other
+
+
+def test_two_agents_without_proof_the_lower_number_goes_on() -> None:
+    epoch = Epoch(number=1, agents=(3, 8))
+    assert may_speak(epoch, {3}, (), same_host=False)
+    assert not may_speak(epoch, {8}, (), same_host=False)
+    assert not may_speak(epoch, {3}, (), same_host=True)
+    assert may_speak(epoch, {8}, {3}, same_host=True)
+
+
+def ready(*uids: int, holds: int = 0) -> dict[int, Ready]:
+    return {u: Ready(Rank(u, holds=holds), 0) for u in uids}
+
+
+def epoch_of(*uids: int, shards: int = 1, **more: object) -> Epoch:
+    members = tuple(Member(i, u, 0) for i, u in enumerate(uids))
+    share = balanced(uids, len(uids) // shards, 4)
+    fields = {"number": 3, "agents": (0,), "members": members, "base": 7, "first": share,
+              "share": share, "cursor": 28} | more  # fmt: skip
+    return Epoch(**fields)  # type: ignore[arg-type]
+
+
+def test_the_lost_micro_batches_go_to_those_with_fewest_and_nobody_redoes_his_own() -> None:
+    before = epoch_of(11, 12, 13)
+    assert before.first == (11, 12, 13, 11)
+    after = decide(Rules(slots=3, micro_batches=4), before, 7, (0,), ready(11, 13), (-1, 0))
+    assert after is not None and after.first == (11, 13, 13, 11)
+    assert after.uids == (11, 13) and after.joins == () and after.position(8) == 28
+
+
+def test_a_spare_takes_the_slot_and_gets_the_state_from_a_holder() -> None:
+    rules = Rules(slots=3, micro_batches=4)
+    after = decide(rules, epoch_of(11, 12, 13), 9, (0,), ready(11, 13, 20), (-1, 0))
+    assert after is not None and after.uids == (11, 20, 13)
+    assert after.joins == ((20, 11),) and after.position(10) == 36
+
+
+def test_a_rank_inside_a_replica_is_replaced_from_its_own_shard_or_the_replica_is_dropped() -> None:
+    rules = Rules(slots=4, shards=2, micro_batches=4)
+    before = epoch_of(11, 12, 13, 14, shards=2)
+    with_spare = decide(rules, before, 8, (0,), ready(11, 13, 14, 20), (-1, 0))
+    assert with_spare is not None and dict(with_spare.joins) == {20: 14}, "shard 1 lives in 14"
+    dropped = decide(rules, before, 8, (0,), ready(11, 13, 14), (-1, 0))
+    assert dropped is not None and dropped.uids == (13, 14), "the broken replica idles"
+    without = decide(rules, before, 8, (0,), ready(11, 14), (-1, 0))
+    assert without is not None and without.uids == (11, 14), "a holder of the shard moves over"
+    assert without.joins == ()
+
+
+def test_without_a_holder_all_rewind_and_without_a_snapshot_nothing_is_decided() -> None:
+    rules = Rules(slots=2, micro_batches=2)
+    before = epoch_of(11, 12)
+    assert decide(rules, before, 8, (0,), ready(20, 21), (-1, 0)) is None
+    after = decide(rules, before, 8, (0,), ready(20, 21), (5, 10))
+    assert after is not None and (after.base, after.cursor, after.lost) == (5, 10, 3)
+    assert after.joins == ((20, SNAPSHOT), (21, SNAPSHOT))
+
+
+@given(hs.integers(1, 6), hs.integers(1, 20), hs.data())
+def test_every_micro_batch_has_exactly_one_living_owner(
+    ranks: int, count: int, data: hs.DataObject
+) -> None:
+    uids = tuple(range(10, 10 + ranks))
+    before = balanced(uids, ranks, count)
+    alive = tuple(data.draw(hs.sets(hs.sampled_from(uids), min_size=1)))
+    after = sticky(before, tuple(sorted(alive)))
+    assert len(after) == count and set(after) <= set(alive)
+    assert all(a == b for a, b in zip(after, before, strict=True) if b in alive)
+
+
+def watch_of(samples: list[Sample]) -> tuple[object, Sample]:
+    watch = None
+    for sample in samples:
+        watch = look(watch, sample)
+    return watch, samples[-1]
+
+
+def sample(at: float, state: str = "S", cpu: float = 1.0, mark: int = 5) -> Sample:
+    return Sample(at, state, cpu, mark, False)
+
+
+def test_stopped_blocked_and_looping_are_told_from_starved_and_slow() -> None:
+    stopped, last = watch_of([sample(t / 10, "T") for t in range(4)])
+    assert judge(stopped, last, 0.0, 0.1) == "stopped"  # type: ignore[arg-type]
+    blocked, last = watch_of([sample(t / 10) for t in range(8)])
+    assert judge(blocked, last, 0.7, 0.1) == "blocked"  # type: ignore[arg-type]
+    assert judge(blocked, last, 0.1, 0.1) == "", "nobody waits for it"  # type: ignore[arg-type]
+    assert judge(blocked, last, 0.7, 0.1, benign_s=0.3) == "", "it has read slowly before"  # type: ignore[arg-type]
+    loop, last = watch_of([sample(t / 10, "R", t / 10) for t in range(8)])
+    assert judge(loop, last, 0.6, 0.1) == "looping"  # type: ignore[arg-type]
+    starved, last = watch_of([sample(t / 10, "R", t / 1000) for t in range(80)])
+    assert judge(starved, last, 8.0, 0.1) == "", "runnable but without CPU"  # type: ignore[arg-type]
+    long, last = watch_of([sample(t / 10, "R", t / 10) for t in range(20)])
+    assert judge(long, last, 2.0, None) == "", "the first steps may take long"  # type: ignore[arg-type]
+
+
+def test_a_slow_reader_is_remembered() -> None:
+    watch, _ = watch_of([sample(t / 10) for t in range(6)])
+    assert slept_s(watch, sample(0.6, "R", mark=6)) == pytest.approx(0.6)  # type: ignore[arg-type]
+
+
+def test_a_slot_named_twice_is_excluded() -> None:
+    assert verdict([], 2) == verdict([1], 2) == "replace"
+    assert verdict([2], 2) == "exclude"
