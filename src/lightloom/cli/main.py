@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "wavelengths": ("wavelengths:wavelengths", "channels given, tidied without a pause, compared"),
     "light": ("light:light", "loss, locking, errors: what physics allows a link"),
     "catalog": ("catalog:catalog", "what is known, every number with source and confidence"),
+    "quantize-check": ("quantize_check:quantize_check", "what fp8, int8, int4 do to a real model"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
 }
 """Verb -> where it lives and one line of help; modules load only when called."""
