@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +15,11 @@ from lightloom.core.framework import FrameworkName
 from lightloom.core.model import Model
 from lightloom.core.strategy import Strategy, Task
 
-from .columns import SCHEDULES, Columns, columns_of, unique_rows
+from .columns import SCHEDULES, Columns, columns_of
 from .precision import parse_precision
 
 B8 = NDArray[np.bool_]
+INTERLEAVED, ZB_V, DUALPIPE_V = (SCHEDULES.index(s) for s in ("interleaved", "zb-v", "dualpipe-v"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,50 +75,70 @@ def _heads(job: Job) -> list[int]:
 
 
 def _divides(values: list[int], degree: NDArray[np.int64]) -> B8:
-    fine: B8 = np.ones(len(degree), np.bool_)
-    for value in set(values):
-        fine &= value % degree == 0
-    return fine
+    """Return True where `degree` divides all values; looked up, for degrees are few and small."""
+    wanted = [v for v in set(values) if v > 0]
+    if not wanted:
+        return np.ones(len(degree), np.bool_)
+    most = int(degree.max())
+    if most > 1 << 20 or len(degree) < 64:
+        safe = np.maximum(degree, 1)
+        fine: B8 = np.logical_and.reduce([v % safe == 0 for v in wanted])
+        return fine
+    every = np.maximum(np.arange(most + 1), 1)
+    table: B8 = np.logical_and.reduce([v % every == 0 for v in wanted])
+    return table[np.maximum(degree, 0)]
+
+
+def _when(some: B8, broken: Callable[[], B8]) -> B8:
+    """Return `broken()` where any row is concerned, else False everywhere without the work."""
+    if not bool(some.any()):
+        return np.broadcast_to(np.False_, some.shape)
+    return some & broken()
 
 
 def broken_rules(job: Job, c: Columns) -> list[Rule]:
     """Return every law with the rows that break it; a row that breaks none can be costed."""
     model = job.model
     heads = _heads(job)
-    experts = [b.mlp.experts for b in model.blocks if b.mlp.is_moe]
-    vee = np.isin(c.schedule, [SCHEDULES.index("zb-v"), SCHEDULES.index("dualpipe-v")])
-    interleaved = c.schedule == SCHEDULES.index("interleaved")
-    replicas = c.dp * c.micro_batch
+    moe = [b.mlp for b in model.blocks if b.mlp.is_moe]
+    inner = [b.mlp.hidden or b.mlp.shared_hidden for b in model.blocks]
+    even = [i for i in inner if i % 2 == 0]
+    degrees = (c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.vpp, c.micro_batch)
+    low = [d for d in degrees if int(d.min()) < 1]
     chunks = c.pp * c.vpp
-    smallest = np.minimum(c.tp, 1)
-    for degree in (c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.vpp, c.micro_batch):
-        smallest = np.minimum(smallest, degree)
-    inner = [b.mlp.hidden or b.mlp.shared_hidden or c.tp.max() for b in model.blocks]
+    rows = c.dp * c.micro_batch
+    parts = c.ep * c.etp
+    vee = (c.schedule == ZB_V) | (c.schedule == DUALPIPE_V)
+    wide = c.tp > 1
+    share = np.maximum(c.cp * np.where(c.sequence_parallel > 0, c.tp, 1), 1)
     return [
-        Rule(smallest < 1, "positive"),
+        Rule(np.logical_or.reduce([d < 1 for d in low]) if low else _never(c), "positive"),
         Rule(c.world > job.cards, "cards"),
-        Rule(~_divides(heads, c.tp), "heads"),
-        Rule(~_divides([int(i) for i in inner if i % 2 == 0], c.tp), "inner"),
-        Rule(c.seq % np.maximum(c.cp * np.where(c.sequence_parallel > 0, c.tp, 1), 1) != 0, "seq"),
-        Rule((c.cp_kind == 1) & ~_divides(heads, c.tp * c.cp), "cp-heads"),
-        Rule(c.global_batch % np.maximum(replicas, 1) != 0, "batch"),
-        Rule(~_enough_layers(job, c, chunks), "layers"),
+        Rule(_when(wide, lambda: ~_divides(heads, c.tp)), "heads"),
+        Rule(_when(wide, lambda: ~_divides(even, c.tp)), "inner"),
+        Rule(_when(share > 1, lambda: c.seq % share != 0), "seq"),
+        Rule(_when((c.cp_kind == 1) & (c.cp > 1), lambda: ~_divides(heads, c.tp * c.cp)),
+             "cp-heads"),
+        Rule(_when(rows > 1, lambda: c.global_batch % np.maximum(rows, 1) != 0), "batch"),
+        Rule((chunks > model.layers) & ((chunks > model.layers + 2) | (c.pp <= 2)), "layers"),
         Rule((c.pp == 1) & (c.vpp > 1), "vpp"),
-        Rule(interleaved & (c.micro_batches % np.maximum(c.pp, 1) != 0), "interleave"),
+        Rule(_when(c.schedule == INTERLEAVED,
+                   lambda: c.global_batch // np.maximum(rows, 1) % np.maximum(c.pp, 1) != 0),
+             "interleave"),
         Rule(vee & (c.vpp != 2), "vee"),
-        Rule(c.recompute_layers > -(-model.layers // np.maximum(c.pp, 1)), "recompute"),
-        Rule(c.dp * c.cp * c.tp % np.maximum(c.ep * c.etp, 1) != 0, "ep-ranks"),
-        Rule(_divides(experts, c.ep) == 0 if experts else c.ep * c.etp > 1, "experts"),
-        Rule(_divides([b.mlp.expert_hidden for b in model.blocks if b.mlp.is_moe], c.etp) == 0,
-             "etp"),
+        Rule(_when(c.recompute_layers > 0,
+                   lambda: c.recompute_layers > -(-model.layers // np.maximum(c.pp, 1))),
+             "recompute"),
+        Rule(_when(parts > 1, lambda: c.dp * c.cp * c.tp % np.maximum(parts, 1) != 0), "ep-ranks"),
+        Rule(_when(parts > 1, lambda: ~_divides([m.experts for m in moe], c.ep) if moe else
+                   np.ones(len(c), np.bool_)), "experts"),
+        Rule(_when(c.etp > 1, lambda: ~_divides([m.expert_hidden for m in moe], c.etp)), "etp"),
         Rule(_layout_wrong(job, c), "layout"),
     ]  # fmt: skip
 
 
-def _enough_layers(job: Job, c: Columns, chunks: NDArray[np.int64]) -> B8:
-    # the first and last chunk may hold only the embedding and only the head
-    fine: B8 = (chunks <= job.model.layers) | ((chunks <= job.model.layers + 2) & (c.pp > 2))
-    return fine
+def _never(c: Columns) -> B8:
+    return np.broadcast_to(np.False_, (len(c),))
 
 
 def _layout_wrong(job: Job, c: Columns) -> B8:
@@ -207,8 +229,3 @@ def _explain(job: Job, s: Strategy, name: str) -> tuple[str, str]:
 def _around(value: int, unit: int) -> list[int]:
     below = value // unit * unit
     return [v for v in (below, below + unit) if v > 0]
-
-
-def distinct(columns: Columns, *names: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return `unique_rows` over the named columns."""
-    return unique_rows(*(getattr(columns, name) for name in names))
