@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--priorities", default="", help="expert=highest,gradient=medium,... (strict)")
 @click.option("--chunk", default="4 MiB", help="a transfer gives way between chunks of this size")
 @click.option("--no-overlap", is_flag=True, help="nothing hides under computation")
+@click.option("--rolling", is_flag=True, help="ranks run on: the optimiser validates afterwards")
 @click.option("--jitter", default="none", help="measured, none, pareto:SCALE:SHAPE, link:12ns")
 @click.option("--samples", type=int, default=200, help="steps drawn when there is jitter")
 @click.option("--fault", "faults", multiple=True, help="card:17=1.2x, link:17=2x, host:3=1.1x")
@@ -88,6 +89,7 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
         schedule=options["schedule"],
         policy=Policy(kind, priority, parse_bytes(options["chunk"], "--chunk")),
         overlap=not options["no_overlap"],
+        rolling=options["rolling"],
         jitter=parse_jitter(options["jitter"]),
         faults=tuple(parse_fault(text) for text in options["faults"]),
         skew=parse_skew(options["imbalance"]),

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
 
-
-class Event(NamedTuple):
-    """Something that happens: ordered by time, then by when it was planned."""
-
-    at: float
-    """Seconds."""
-    order: int
-    what: int
-    """Kind of event, the planner's own code."""
-    who: int
-    """Subject of the event."""
-    version: int
-    """Planner's counter of the subject: an event whose subject has moved on is stale."""
+Event = tuple[float, int, int, int, int]
+"""(seconds, order of planning, kind of event, subject, version of the subject when planned)."""
 
 
 class Clock:
-    """A heap of events. Events at one time come out in the order in which they were planned."""
+    """A heap of events. Events at one time come out in the order in which they were planned.
+
+    Kind and subject are the planner's own numbers; an event whose subject has moved on to another
+    version is stale, and the planner drops it.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.events: list[tuple[float, int, int, int, int]] = []
+        self.events: list[Event] = []
         self._order = 0
 
     def plan(self, at: float, what: int, who: int, version: int = 0) -> None:
@@ -38,6 +30,6 @@ class Clock:
         """Advance to the earliest event and return it; None when nothing is planned."""
         if not self.events:
             return None
-        event = Event(*heapq.heappop(self.events))
-        self.now = event.at
+        event = heapq.heappop(self.events)
+        self.now = event[0]
         return event

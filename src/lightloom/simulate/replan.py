@@ -145,6 +145,11 @@ def _played(job: Job, s: Strategy, load: dict[str, float], slow_P: F64) -> tuple
     return play(program, units, None, dict.fromkeys(CLASSES, amount)), units
 
 
+def played(job: Job, strategy: Strategy) -> float:
+    """Return seconds of one quiet step of `strategy`."""
+    return _played(job, strategy, {}, np.ones(strategy.pp))[0].end
+
+
 def replan(
     plan: Plan, timeline: Timeline, around: Around, *, steps: float = 10_000.0, top: int = 8,
     said: Said | None = None,

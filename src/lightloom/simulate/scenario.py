@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -58,6 +58,9 @@ class Scenario:
     """Another schedule; empty keeps the plan's."""
     policy: Policy = field(default_factory=Policy)
     overlap: bool = True
+    rolling: bool = False
+    """No rank waits for the others at the optimiser: the gradient norm is checked afterwards
+    (post-validation, Qi 2023 section 4), and the step is what the busiest rank takes for one."""
     jitter: Jitter = field(default_factory=Jitter)
     faults: tuple[Fault, ...] = ()
     skew: Skew = field(default_factory=lambda: Skew("none"))
@@ -116,6 +119,8 @@ def simulate(
     schedule = make(name, strategy.pp, strategy.micro_batches, chunks_of(name, strategy.vpp))
     graph = build(schedule)
     work = work_of(job, strategy, calibration)
+    if scenario.rolling:
+        work = replace(work, norm=None)
     uneven = routing(plan.model, strategy.ep, scenario.skew, scenario.seed)
     program = compile_step(graph, work, uneven)
     slow = slowness(msgspec.structs.replace(plan, strategy=strategy), scenario.faults)
@@ -140,8 +145,9 @@ def _result(
     kept: tuple[tuple[int, F64, F64], ...], name: str,
 ) -> StepResult:  # fmt: skip
     """Return the figures of one played step beside the closed form's."""
-    end, estimate = record.end, float(compared.step_s[0])
+    end, estimate = _period(record, scenario), float(compared.step_s[0])
     parts, bandwidth = parts_of(record, units), bandwidth_of(record, units)
+    parts["bubble"] = parts.get("bubble", 0.0) - (record.end - end)
     corrections = sum(float(compared.parts[k][0]) for k in CORRECTIONS if k in compared.parts)
     exposed = sum(parts.get(c, 0.0) for c in CLASSES)
     first = dict(_first_units(units))
@@ -164,6 +170,19 @@ def _result(
         fits=max(s.peak_bytes for s in stages) <= usable, units=len(units),
         cards=int(units.cards_U.sum()), events=record.events,
     )  # fmt: skip
+
+
+def _period(record: Record, scenario: Scenario) -> float:
+    """Return seconds from one step to the next: to the last rank's end, or where ranks roll on
+    into the next step, from a rank's first operation to its own end."""
+    if not scenario.rolling:
+        return record.end
+    first: dict[int, float] = {}
+    last: dict[int, float] = {}
+    for unit, _, start, end in record.steps:
+        first.setdefault(unit, start)
+        last[unit] = end
+    return max(last[unit] - first[unit] for unit in first)
 
 
 def _assumptions(plan: Plan, drag: str, uneven: object) -> tuple[str, ...]:

@@ -118,7 +118,8 @@ class Player:
         self.policy = policy
         self.drag = drag
         self.record = Record(parts=[{} for _ in range(len(units))])
-        self.flows: list[Flow] = []
+        self.flows: dict[int, Flow] = {}
+        self.launched = 0
         self.ports: list[list[int]] = [[] for _ in range(2 * len(units))]
         self.meeting: dict[tuple[str, tuple[int, ...]], list[tuple[int, Transfer, Target]]] = {}
         self.units = [
@@ -149,8 +150,8 @@ class Player:
                 if unit.version == version:
                     self.compute_done(unit)
             elif what == FLOW:
-                flow = self.flows[who]
-                if flow.version == version:
+                flow = self.flows.get(who)
+                if flow is not None and flow.version == version:
                     self.finish(who, flow)
             else:
                 self.admit(who)
@@ -207,7 +208,7 @@ class Player:
         if piece.compute_s > 0.0:
             unit.parts += 1
             unit.compute_left = piece.compute_s * unit.slow
-            unit.compute_rate = 1.0 / (1.0 + max(unit.drags, default=0.0))
+            unit.compute_rate = 1.0 / (1.0 + max(unit.drags)) if unit.drags else 1.0
             unit.compute_since = now
             unit.version += 1
             self.clock.plan(now + unit.compute_left / unit.compute_rate, COMPUTE, unit.index,
@@ -312,8 +313,9 @@ class Player:
         seconds = transfer.seconds * wait
         flow = Flow(transfer, members, ports, self.shares.kind_of(transfer.load, transfer.traffic),
                     seconds, targets, lane, self.clock.now, left=seconds)  # fmt: skip
-        self.flows.append(flow)
-        index = len(self.flows) - 1
+        index = self.launched
+        self.launched += 1
+        self.flows[index] = flow
         held = self.chunk_left(flow) if self.policy.kind == "strict" else 0.0
         if held > 0.0:
             self.clock.plan(self.clock.now + held, ADMIT, index)
@@ -343,12 +345,20 @@ class Player:
         """The transfer is on the wire: rates at its ports change."""
         flow, now = self.flows[index], self.clock.now
         flow.begun = flow.since = now
+        alone = True
         for port in flow.ports:
-            self.ports[port].append(index)
+            there = self.ports[port]
+            alone = alone and not there
+            there.append(index)
         drag = self.drag.get(flow.transfer.traffic, 0.0)
         if drag:
             self.drag_all(flow, drag, True)
-        self.reshare(flow, index)
+        if alone:
+            flow.rate = 1.0
+            flow.version += 1
+            self.clock.plan(now + flow.left, FLOW, index, flow.version)
+        else:
+            self.reshare(flow, index)
 
     def reshare(self, flow: Flow, index: int) -> None:
         """Work out the rates of all that share a port with `flow`."""
@@ -383,12 +393,13 @@ class Player:
     def finish(self, index: int, flow: Flow) -> None:
         """The transfer has ended: free its ports and lanes, tell those who wait."""
         now, transfer = self.clock.now, flow.transfer
-        flow.version += 1
+        del self.flows[index]
         shared = False
         for port in flow.ports:
             there = self.ports[port]
             there.remove(index)
-            shared = shared or bool(there)
+            if there:
+                shared = True
         drag = self.drag.get(transfer.traffic, 0.0)
         if drag:
             self.drag_all(flow, drag, False)
@@ -433,8 +444,10 @@ class Player:
                 unit.drags.append(drag)
             else:
                 unit.drags.remove(drag)
+            if unit.compute_left <= 0.0:
+                continue
             rate = 1.0 / (1.0 + max(unit.drags, default=0.0))
-            if unit.compute_left > 0.0 and rate != unit.compute_rate:
+            if rate != unit.compute_rate:
                 unit.compute_left -= (now - unit.compute_since) * unit.compute_rate
                 unit.compute_left = max(unit.compute_left, 0.0)
                 unit.compute_since = now

@@ -119,7 +119,7 @@ def _close(program: Program, rank: int) -> None:
     for stage in sorted(program.held[rank]):
         gradients = work.stages[stage].gradients
         if work.overlap_grad:
-            finished = max(i for i, step in enumerate(row) if _writes(step, stage))
+            finished = next(i for i in reversed(range(last)) if _writes(row[i], stage))
             closing.needs += _in_buckets(row[finished], gradients, work.stages[stage].layers, last)
         else:
             tail += [Piece(t.name, 0.0, (t,)) for t in gradients]
@@ -130,7 +130,7 @@ def _close(program: Program, rank: int) -> None:
     for stage in sorted(program.held[rank]):
         parameters = work.stages[stage].parameters
         if work.overlap_param:
-            user = min(i for i, step in enumerate(row) if stage in step.stages)
+            user = next(i for i, step in enumerate(row) if stage in step.stages)
             buckets = work.stages[stage].layers
             program.first[rank] += [(t.times(1.0 / buckets), user) for t in parameters]
             row[user].needs += len(parameters)
