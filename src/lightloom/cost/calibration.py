@@ -154,8 +154,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Seconds or shares outside the model's parts: ``step_s``, ``layer_s``, ``jitter``."""
     scale: dict[str, dict[str, float]] = {}
     """Part of the step -> what a job is -> factor (see `calibration_scale`)."""
+    spread: dict[str, float] = {}
+    """What a job is -> factor on the spread of its residuals (see `interval`)."""
     interval: dict[str, tuple[float, float]] = {}
-    """Context -> log-ratio of the 5 % and 95 % quantiles of measured over predicted."""
+    """``*``: 5 % and 95 % quantiles of log(measured / predicted) in units of the spread;
+    ``memory KIND``: of peak memory."""
     made_from: str = ""
 
     def kernels_of(self, arch: str) -> Kernels:

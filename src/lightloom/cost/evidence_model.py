@@ -53,9 +53,17 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
     head size hidden / heads, no sharing. An MLP is gated unless its width is 4 x hidden.
     """
     layers, hidden, heads = (whole(row.get(k)) for k in ("layers", "hidden", "heads"))
-    if not layers or not hidden or not heads:
-        raise InputError("architecture not stated (layers, hidden, heads)")
     said: list[str] = []
+    if not hidden:
+        row, why = _by_name(row)
+        layers, hidden, heads = (whole(row.get(k)) for k in ("layers", "hidden", "heads"))
+        said.append(why)
+    if not heads:
+        heads = _likely_heads(hidden, max(whole(row.get("tp"), 1), 1))
+        said.append(f"heads not stated: {heads} (size near 128)")
+    if not layers:
+        layers = _likely_layers(row, hidden)
+        said.append(f"layers not stated: {layers} (from parameters and width)")
     kv = whole(row.get("kv_heads"), heads)
     inner, experts = whole(row.get("ffn_hidden")), whole(row.get("experts"))
     topk, narrow = whole(row.get("topk"), 1), whole(row.get("moe_ffn"))
@@ -70,8 +78,9 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
         attention = block.attention
     else:
         window = block.attention.window if block else 0
-        attention = Attention(kind="full", heads=heads, kv_heads=kv, head_dim=dim, v_head_dim=dim,
-                              window=window, qk_norm=bool(block and block.attention.qk_norm))  # fmt: skip
+        norm = bool(block and block.attention.qk_norm)
+        attention = Attention(kind="full", heads=heads, kv_heads=kv, head_dim=dim,
+                              v_head_dim=dim, window=window, qk_norm=norm)  # fmt: skip
     blocks, order = _blocks(layers, hidden, attention, inner, experts, topk, narrow, like)
     gpt = not experts and inner == 4 * hidden and kv == heads
     return Model(
@@ -80,6 +89,44 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
         norm="layer" if gpt else "rms", learned_positions=0,
         source=row.get("source_url", "")[:200],
     ), tuple(said)  # fmt: skip
+
+
+def _by_name(row: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Return the row with the architecture of the catalogue model that its name means."""
+    text = re.sub(r"[^a-z0-9]", "", (row.get("model") or "").lower())
+    named = {re.sub(r"[^a-z0-9]", "", n): n for n in names("models")}
+    hits = [k for k in named if len(k) > 5 and text.startswith(k)]
+    if not hits:
+        raise InputError("architecture not stated (layers, hidden, heads)")
+    name = named[max(hits, key=len)]
+    model = load_model(name)
+    block = model.blocks[-1]
+    short = re.search(r"truncated to (\d+) layers|_l(\d+)[_-]", f"{row.get('model')} {row['id']}")
+    layers = int(short.group(1) or short.group(2)) if short else model.layers
+    mlp, a = block.mlp, block.attention
+    return row | {
+        "layers": str(layers), "hidden": str(model.hidden), "heads": str(a.heads),
+        "kv_heads": str(a.kv_heads), "ffn_hidden": str(model.blocks[0].mlp.hidden or ""),
+        "vocab": str(model.vocab), "experts": str(mlp.experts or ""),
+        "topk": str(mlp.topk or ""), "moe_ffn": str(mlp.expert_hidden or ""),
+    }, f"architecture not stated: {name} of the catalogue, {layers} layers"  # fmt: skip
+
+
+def _likely_heads(hidden: int, tp: int) -> int:
+    """Return heads that divide `hidden`, are a multiple of `tp`, of size nearest 128."""
+    fits = [h for h in range(1, hidden + 1) if hidden % h == 0 and h % tp == 0]
+    return min(fits or [1], key=lambda h: abs(hidden / h - 128.0))
+
+
+def _likely_layers(row: dict[str, str], hidden: int) -> int:
+    """Return layers that the parameter count leaves after the embedding."""
+    total = number(row.get("params_b")) * 1e9
+    inner = whole(row.get("ffn_hidden"), 4 * hidden) or 4 * hidden
+    if not total or whole(row.get("experts")):
+        raise InputError("architecture not stated (layers)")
+    mats = 2.0 if inner == 4 * hidden else 3.0
+    each = 4.0 * hidden**2 + mats * hidden * inner
+    return max(round((total - whole(row.get("vocab"), PADDED_VOCAB) * hidden) / each), 1)
 
 
 def _head_dim(row: dict[str, str], hidden: int, heads: int, like: Model | None) -> int:
