@@ -98,7 +98,8 @@ def collective(player: Player, kind: str, total_bytes: float, algorithm: str = "
             f"{nearest(algorithm, known)}",
             out=f"auto, {', '.join(known)}",
         )
-    names = known if algorithm == "auto" else [algorithm]
+    names = known if algorithm == "auto" and player.group.size > 1 else [known[0]]
+    names = names if algorithm == "auto" else [algorithm]
     plans = {name: make(player, kind, name, total_bytes) for name in names}
     if len(plans) > 1:
         estimates = {

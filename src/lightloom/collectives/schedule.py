@@ -55,6 +55,8 @@ def seconds(
 ) -> float:
     """Return seconds of a schedule: chunks enter one after another, a stage waits for its
     predecessor and for the links it shares with others, first come first served."""
+    if player.group.size == 1:
+        return 0.0
     tasks: list[list[_Task]] = []
     keys: dict[int, int] = {}
     for weight, chain in schedule.chains:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightloom.core.errors import FabricError, InfeasibleError, InputError
 from lightloom.fabric.network import Floats, Ints, Network
@@ -19,6 +20,7 @@ from lightloom.flow.fold import (
     all_pairs,
     fold_flows,
     fold_level,
+    fold_listed,
     fold_machine,
     trivial,
 )
@@ -28,6 +30,7 @@ from . import patterns
 from .group import Axis, Group
 from .patterns import Phase
 
+Bools = NDArray[np.bool_]
 LARGEST_LIST = 6_000_000
 """Flows that are listed one by one at most."""
 
@@ -105,7 +108,7 @@ class Player:
         self.card_N = stand_ins(net, group.cards)
         self.played = 0
         self._folds: dict[int, Fold] = {}
-        self._flows: dict[tuple[object, ...], tuple[Folded, Floats]] = {}
+        self._flows: dict[tuple[object, ...], tuple[Folded, Floats, Bools]] = {}
         self._seconds: dict[tuple[object, ...], tuple[float, float]] = {}
         self._used: dict[tuple[object, ...], frozenset[int]] = {}
 
@@ -127,22 +130,21 @@ class Player:
         return seconds, busy
 
     def _phase(self, axis: Axis, phase: Phase, size: float, estimate: bool) -> tuple[float, float]:
-        folded, capacity_L = self.flows(axis, phase)
-        ours = folded.paths.flows - len(self.background[0])
-        if not ours:
+        folded, capacity_L, ours_F = self.flows(axis, phase)
+        if not ours_F.any():
             return 0.0, 0.0
         wait_F = folded.latency_F + self._posting(axis, phase)
         bytes_F = np.full(folded.paths.flows, size)
         with np.errstate(divide="ignore"):
             whole = float((folded.paths.load(bytes_F, len(capacity_L)) / capacity_L).max())
-        wait = float(wait_F[:ours].max())
+        wait = float(wait_F[ours_F].max())
         lead = (phase.hops - 1) * (wait + whole / self._chunks(size, phase))
         if estimate:
             return lead + whole + wait, lead + wait
         self.played += 1
-        bytes_F[ours:] = np.inf
+        bytes_F[~ours_F] = np.inf
         end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
-        return lead + float(end_F[:ours].max()), lead + wait
+        return lead + float(end_F[ours_F].max()), lead + wait
 
     def _posting(self, axis: Axis, phase: Phase) -> float:
         """Seconds to post the messages of one member in a phase."""
@@ -157,15 +159,16 @@ class Player:
         """Chunks of a pipelined phase: 64 KiB each, 1024 at most."""
         return min(1024.0, max(1.0, size / 65536.0)) if phase.hops > 1 else 1.0
 
-    def flows(self, axis: Axis, phase: Phase) -> tuple[Folded, Floats]:
-        """Return the flows of a phase over classes of links, and what those links carry."""
+    def flows(self, axis: Axis, phase: Phase) -> tuple[Folded, Floats, Bools]:
+        """Return the flows of a phase over classes of links, what those links carry, and which
+        flows are ours (the rest is background)."""
         key = (axis, phase.key, phase.everyone)
         if key not in self._flows:
-            folded = self._all() if phase.everyone else self._listed(axis, phase)
-            self._flows[key] = folded, self._capacity(folded)
+            folded, ours_F = self._all() if phase.everyone else self._listed(axis, phase)
+            self._flows[key] = folded, self._capacity(folded), ours_F
         return self._flows[key]
 
-    def _all(self) -> Folded:
+    def _all(self) -> tuple[Folded, Bools]:
         """Every ordered pair of live cards of the machine, counted by class."""
         fold = fold_machine(self.net) if self.fold else trivial(self.net)
         classes = fold.classes if not fold.transitive else 1
@@ -176,9 +179,10 @@ class Player:
                 out="a torus or mesh with a fault has no symmetry left: take fewer --cards, or "
                 "--algorithm hierarchical",
             )
-        return fold_flows(self.net, fold, *all_pairs(self.net, fold))
+        folded = fold_flows(self.net, fold, *all_pairs(self.net, fold))
+        return folded, np.ones(folded.paths.flows, bool)
 
-    def _listed(self, axis: Axis, phase: Phase) -> Folded:
+    def _listed(self, axis: Axis, phase: Phase) -> tuple[Folded, Bools]:
         fold = self._fold(axis)
         role_C = fold.first_C[fold.first_C < self.group.cards]
         size_C = fold.size_C[fold.first_C < self.group.cards]
@@ -203,7 +207,14 @@ class Player:
         source = np.concatenate([source[keep], self.background[0]])
         target = np.concatenate([target[keep], self.background[1]])
         size = np.concatenate([size[keep], np.ones(len(self.background[0]))])
-        return fold_flows(self.net, fold, source, target, size)
+        listed = fold_flows(self.net, fold, source, target, size)
+        ours_F = np.arange(len(source)) < len(source) - len(self.background[0])
+        if not self.fold or fold.kept != frozenset(t.index for t in self.net.tiers):
+            return listed, ours_F
+        folded, class_F = fold_listed(listed, ours_F.astype(np.float64))
+        ours_C = np.zeros(folded.paths.flows, bool)
+        ours_C[class_F[ours_F]] = True
+        return folded, ours_C
 
     def _fold(self, axis: Axis) -> Fold:
         """Axes over whole levels fold by level; a flat axis over several levels does not fold."""
@@ -231,7 +242,7 @@ class Player:
         for phase in stage.phases:
             key = (stage.axis, phase.key, phase.everyone)
             if key not in self._used:
-                folded, _ = self.flows(stage.axis, phase)
+                folded = self.flows(stage.axis, phase)[0]
                 self._used[key] = _occupied(self.net, folded.link_L)
             used |= self._used[key]
         return used

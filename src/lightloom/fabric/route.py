@@ -80,15 +80,22 @@ def route(
 
 def _refuse_cut(net: Network, flow_E: Ints, link_E: Ints, source_F: Ints, target_F: Ints) -> None:
     gone = np.flatnonzero(net.left(link_E) <= 0)
-    if len(gone):
-        flow = int(flow_E[gone[0]])
-        pairs = len(np.unique(flow_E[gone]))
-        raise FabricError(
-            f"card {source_F[flow]} cannot reach card {target_F[flow]}: "
-            f"{net.link_name(int(link_E[gone[0]]))} is down and nothing goes around it "
-            f"({pairs} pairs cut off)",
-            out=f"take the card out (--fail card:{source_F[flow]}) or repair a link",
-        )
+    if not len(gone):
+        return
+    flow, pairs = int(flow_E[gone[0]]), len(np.unique(flow_E[gone]))
+    owners: dict[str, None] = {}
+    for link in np.unique(link_E[gone])[:64].tolist():
+        block = net.blocks[int(net.block_of(np.array([link]))[0])]
+        owner = (link - block.first) // block.slots
+        owners[net.child_name(block.owner_cards, owner)] = None
+    names = list(owners)
+    raise FabricError(
+        f"cut off: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}; for example card "
+        f"{source_F[flow]} cannot reach card {target_F[flow]}: "
+        f"{net.link_name(int(link_E[gone[0]]))} is down and nothing goes around it "
+        f"({pairs} kinds of pairs)",
+        out="take it out of the job (--fail card:N or board:N) or repair a link",
+    )
 
 
 def _climb(net: Network, trace: _Trace, flow: Ints, source: Ints, target: Ints, limit: int) -> None:

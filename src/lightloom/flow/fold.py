@@ -18,6 +18,7 @@ from lightloom.fabric.network import Floats, Ints, Network
 from lightloom.fabric.route import Routes, route
 from lightloom.fabric.tiers import Block, Tier
 
+from .refine import quotient, refine
 from .share import Paths
 
 Bools = NDArray[np.bool_]
@@ -271,3 +272,17 @@ def _pairs_from(net: Network, fold: Fold, c: int, inside: Ints) -> tuple[Ints, I
     _, first, count = np.unique(key_n, return_index=True, return_counts=True)
     size = count.astype(np.float64) * float(fold.size_C[c])
     return np.full(len(first), card), others[first], size
+
+
+def fold_listed(folded: Folded, *start_F: Floats) -> tuple[Folded, Ints]:
+    """Return listed flows folded further by colour refinement, and the class of every flow;
+    `start_F` is what tells flows apart beside their latency."""
+    classes = refine(folded.paths, folded.capacity_L, folded.latency_F, *start_F)
+    paths, capacity_L, first = quotient(folded.paths, folded.capacity_L, classes)
+    some = np.zeros(classes.links, np.int64)
+    some[classes.link_L[::-1]] = np.arange(len(classes.link_L))[::-1]
+    size_F: Floats = np.bincount(classes.flow_F, folded.size_F).astype(np.float64)
+    return Folded(
+        paths, capacity_L, np.bincount(classes.link_L), folded.link_L[some], size_F,
+        folded.latency_F[first],
+    ), classes.flow_F  # fmt: skip
