@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from lightloom.core.model import Model
 
 from . import layer_time as lt
+from .blocks import in_blocks
 from .calibration import Calibration, default_calibration
 from .calibration_scale import scales_of
 from .columns import Columns, make_columns, unique_rows
@@ -99,6 +100,8 @@ class StageTimes:
     saved_KV: F64
     working_KV: F64
     logits_KV: F64
+    alive_KV: F64
+    """Working and logits together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +168,16 @@ def stage_times(
     job: Job, c: Columns, table: LayerTable, stages: Stages, u_V: I64, layout_V: I64
 ) -> StageTimes:
     """Return the slowest stage of each (layer row, layout): its parts, and fill and drain."""
+    return in_blocks(
+        len(u_V),
+        lambda at: _stage_block(job, c.take(at), table, stages, u_V[at], layout_V[at]),
+    )
+
+
+def _stage_block(
+    job: Job, c: Columns, table: LayerTable, stages: Stages, u_V: I64, layout_V: I64
+) -> StageTimes:
+    """Return `stage_times` of rows that fit in cache."""
     counts = stage_counts(stages, layout_V)
     total = table.total_XU[:, u_V]
     stage_KV = (counts * total[:, None]).sum(axis=0)
@@ -180,7 +193,7 @@ def stage_times(
     saved = (counts * table.saved_XU[:, u_V][:, None]).sum(axis=0)
     working = ((counts > 0) * table.working_XU[:, u_V][:, None]).max(axis=0)
     logits = logit_bytes(job, c, stages.last_KU[:, layout_V])
-    return StageTimes(part, slow, share, bubble, extra, saved, working, logits)
+    return StageTimes(part, slow, share, bubble, extra, saved, working, logits, working + logits)
 
 
 def message_seconds(job: Job, c: Columns, cal: Calibration) -> F64:
@@ -234,7 +247,11 @@ def _holdings(
                  c.task, c.lora_rank)  # fmt: skip
         return _one_holding(cal, job, every, (*numbers, *words)), layout_N
     first, w_N = unique_rows(layout_N, c.precision, *(getattr(c, n) for n in HOLDING_KEY))
-    return holdings_of(job, c.take(first), stages, layout_N[first], cal), w_N
+    rows, layout_W = c.take(first), layout_N[first]
+    every_W = in_blocks(
+        len(first), lambda at: holdings_of(job, rows.take(at), stages, layout_W[at], cal)
+    )
+    return every_W, w_N
 
 
 def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Tables:
@@ -313,7 +330,11 @@ def _parameters(model: Model) -> float:
 
 
 def _pipeline(
-    c: Columns, t: Tables, rows: slice, cal: Calibration, framework: str,
+    c: Columns,
+    t: Tables,
+    rows: slice,
+    cal: Calibration,
+    framework: str,
     scales: dict[str, float],
 ) -> _Pipe:
     """Return seconds of all micro-batches through the slowest stage, fill and drain, messages."""
@@ -379,7 +400,7 @@ def peak_bytes(t: Tables, rows: slice, cal: Calibration) -> F64:
     """Return the sum of `memory_parts` on the worst stage kept in `t`."""
     v = t.v_N[rows]
     loose = t.times.saved_KV[:, v] * t.held_KM[:, t.m_N[rows]]
-    loose += (t.times.working_KV + t.times.logits_KV)[:, v]
+    loose += t.times.alive_KV[:, v]
     loose *= 1.0 + fragmentation_share(cal)
     loose += t.holdings.bytes_KW[:, t.w_N[rows]]
     peak: F64 = loose.max(axis=0)
