@@ -1,7 +1,8 @@
 """Work of a job's stages from the cost model's per-operation costs: kernels and messages only.
 
-No step-level correction is taken over: bubbles, exposed communication, contention and stragglers
-are what the player finds.
+Measured factors of an operation (collectives of dp, messages of pp, the optimiser) are kept; no
+step-level correction is taken over: bubbles, exposed communication, what hidden communication
+costs, contention and stragglers are what the player finds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lightloom.core.strategy import Strategy
 from lightloom.core.traffic import AXIS_CLASS
 from lightloom.cost.anatomy import anatomy_of
 from lightloom.cost.calibration import Calibration, default_calibration
+from lightloom.cost.calibration_scale import scales_of
 from lightloom.cost.columns import columns_of
 from lightloom.cost.comm import collective_seconds
 from lightloom.cost.evaluate import layer_tables
@@ -151,7 +153,7 @@ def work_of(job: Job, strategy: Strategy, calibration: Calibration | None = None
     """Return the work of one step of `strategy`, ready for the player."""
     cal = calibration if calibration is not None else default_calibration()
     balanced = replace(job, imbalance=BALANCED)
-    operations = stage_operations(balanced, strategy, cal)
+    operations = _bare(stage_operations(balanced, strategy, cal), job, cal)
     skewed = operations
     if job.model.is_moe and strategy.ep > 1:
         skewed = stage_operations(replace(job, imbalance=SKEWED), strategy, cal)
@@ -173,6 +175,26 @@ def work_of(job: Job, strategy: Strategy, calibration: Calibration | None = None
         strategy.overlap_pp and strategy.schedule not in BLOCKING, norm,
         origin="per-operation costs of lightloom.cost.operations",
     )  # fmt: skip
+
+
+def _bare(operations: StepOperations, job: Job, cal: Calibration) -> StepOperations:
+    """Return operations with measured factors of dp, pp and the optimiser, and without the share
+    of hidden communication that the closed form still charges: the player slows compute instead.
+    """
+    scales = scales_of(cal, job, "bf16")
+
+    def message(m: Message) -> Message:
+        return replace(m, seconds=m.seconds - scales.get(f"under_{m.axis}", 0.0) * m.hidden)
+
+    stages = tuple(
+        replace(s, forward_comm=tuple(map(message, s.forward_comm)),
+                backward_comm=tuple(map(message, s.backward_comm)))
+        for s in operations.stages
+    )  # fmt: skip
+    gradients = tuple(replace(m, seconds=m.seconds * scales["dp"]) for m in operations.gradients)
+    return replace(operations, stages=stages, gradients=gradients,
+                   send_s=operations.send_s * scales["pp"],
+                   optimizer_s=operations.optimizer_s * scales["optimizer"])  # fmt: skip
 
 
 def _static_bytes(job: Job, strategy: Strategy, cal: Calibration) -> list[float]:
