@@ -36,6 +36,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "light": ("light:light", "loss, locking, errors: what physics allows a link"),
     "catalog": ("catalog:catalog", "what is known, every number with source and confidence"),
     "quantize-check": ("quantize_check:quantize_check", "what fp8, int8, int4 do to a real model"),
+    "evidence": ("evidence:evidence", "how far predictions are from what was measured"),
+    "calibrate": ("calibrate:calibrate", "constants from your own runs"),
     "doctor": ("doctor:doctor", "what is installed, what an extra would add"),
 }
 """Verb -> where it lives and one line of help; modules load only when called."""

@@ -147,7 +147,8 @@ def step_seconds(t: StepTable, g: dict[str, F64]) -> F64:
     total: F64 = (work + bubble) * (1.0 + g["jitter"] * late)
     total = total + p["pp"] * g["pp"] + h["pp"] * g["under_pp"]
     total = total + p["dp"] * g["dp"] + h["dp"] * g["under_dp"]
-    return total + p["optimizer"] * g["optimizer"] + g["step_s"]
+    total = total + p["optimizer"] * g["optimizer"] + g["step_s"]
+    return total
 
 
 def _factors(d: _Design, v: F64, size: int) -> dict[str, F64]:

@@ -51,7 +51,7 @@ class CurveRows:
     @property
     def known(self) -> NDArray[np.bool_]:
         """True for rows that can be predicted."""
-        fine = np.isin(self.system_N, list(self.chips)) & (self.kind_N != "")
+        fine: NDArray[np.bool_] = np.isin(self.system_N, list(self.chips)) & (self.kind_N != "")
         fine &= np.isfinite(self.bytes_N) & (self.ranks_N >= 2) & (self.seconds_N > 0)
         return fine
 
@@ -128,8 +128,8 @@ def fit_comm(rows: CurveRows, comm: Comm) -> Comm:
     arch = rows.arch
     archs = np.unique(arch).tolist()
     rng = np.random.default_rng(0)
-    picked = np.concatenate([rng.choice(np.flatnonzero(arch == a), min(1200, int((arch == a).sum())),
-                                        replace=False) for a in archs])  # fmt: skip
+    places = [np.flatnonzero(arch == a) for a in archs]
+    picked = np.concatenate([rng.choice(z, min(1200, len(z)), replace=False) for z in places])
     small = rows.take(picked)
     log = np.log(small.seconds_N)
     families = ("gather", "reduce", "exchange")

@@ -64,20 +64,27 @@ class Row:
         return self.cells.get("validation_set") == "core"
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the cells of a CSV file, compressed or not."""
+def read_cells(path: Path, key: str) -> list[dict[str, str]]:
+    """Return the cells of a CSV file, compressed or not, that must have column `key`."""
     data = read_bytes(path, "rows")
     try:
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
         rows = list(csv.DictReader(io.StringIO(text)))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"rows {path} cannot be read: {error}") from error
-    if rows and "id" not in rows[0]:
+    if not rows or key not in rows[0]:
         raise InputError(
-            f"rows {path}: no column `id`",
-            out="columns as in training_measured.csv: id, layers, hidden, heads, seq, tp, ...",
+            f"rows {path}: no column `{key}`", out="columns as in the shipped evidence"
         )
-    return [{k: (v or "").strip() for k, v in row.items() if k is not None} for row in rows]
+    return [
+        {k: v.strip() if isinstance(v, str) else "" for k, v in row.items() if k is not None}
+        for row in rows
+    ]
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the cells of training rows: id, layers, hidden, heads, seq, tp ..."""
+    return read_cells(path, "id")
 
 
 def measured_of(cells: dict[str, str]) -> float:
@@ -158,7 +165,7 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
         schedule="interleaved" if vpp > 1 else "1f1b",
         gradient_dtype=_gradient(cells, soft), framework=soft.framework, task=task,
         **overlaps(notes, soft, d, model.is_moe),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     job = Job(
         model=model, cluster=cluster, cards=cards, seq=seq, global_batch=laid,
         framework=soft.framework, task=task, flash=fused(notes, soft), stack=soft.flavour,

@@ -76,12 +76,12 @@ def with_interval(
     fitting the spread cannot make them too small.
     """
     unit = np.zeros(len(residual_R))
-    for fold in np.unique(fold_R):
+    for fold in np.unique(fold_R).tolist():
         seen, kept = np.flatnonzero(fold_R != fold), np.flatnonzero(fold_R == fold)
         if not len(seen):
             seen = kept
-        factors = fit_spread([keys_R[i] for i in seen], residual_R[seen])
-        unit[kept] = [residual_R[i] / _spread(factors, keys_R[i]) for i in kept]
+        factors = fit_spread([keys_R[i] for i in seen.tolist()], residual_R[seen])
+        unit[kept] = [residual_R[i] / _spread(factors, keys_R[i]) for i in kept.tolist()]
     edge = (1.0 - LEVEL) / 2.0
     low, high = np.quantile(unit, [edge, 1.0 - edge])
     spread = fit_spread(keys_R, residual_R)

@@ -30,7 +30,7 @@ def law_seconds(rows: KernelRows, law: Any) -> F64:
             z = (rows.system_N == system) & (rows.dtype_N == dtype)
             x = rows.shape_N[z].T
             if rows.family == "gemm":
-                total[z] = gemm_law(chip, law, *x, dtype)
+                total[z] = gemm_law(chip, law, x[0], x[1], x[2], dtype)
             elif rows.family == "attention":
                 total[z] = attention_law(
                     chip, law, batch=x[0], q_tokens=x[1], kv_tokens=x[1], heads=x[2],
@@ -231,7 +231,7 @@ def _with_detail(surface: Surface, place: dict[str, NDArray[np.int64]], left: F6
     flat = np.ravel_multi_index([place[n] for n in names], shape)
     size = int(np.prod(shape))
     sums = np.bincount(flat, left, minlength=size).reshape(shape)
-    seen = np.minimum(np.bincount(flat, minlength=size), 1).reshape(shape).astype(np.float64)
+    seen: F64 = np.minimum(np.bincount(flat, minlength=size), 1).reshape(shape) * 1.0
     sums = sums * seen / np.maximum(np.bincount(flat, minlength=size).reshape(shape), 1)
     for axis, name in enumerate(names):
         if name in DETAIL:

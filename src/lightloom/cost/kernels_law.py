@@ -100,9 +100,9 @@ def attention_law(
     h, kv, dk, dv = (np.asarray(x, np.float64) for x in (heads, kv_heads, qk_dim, v_dim))
     arch, cores = chip.arch, _cores(chip)
     share = law.share * factor(law.by_arch, arch, "share")
-    share = share * _dim_share(law, arch, np.minimum(dk, dv))
+    shares = share * _dim_share(law, arch, np.minimum(dk, dv))
     work = law.backward / law.backward_share if backward else 1.0
-    product = 2.0 * (dk + dv) * cores / (chip.peak_of(_two_bytes(dtype)) * share)
+    product = 2.0 * (dk + dv) * cores / (chip.peak_of(_two_bytes(dtype)) * shares)
     speed = EXPONENTIALS * (chip.clock_hz or ASSUMED_CLOCK)
     single = 1.0 / (speed * law.exponential * factor(law.by_arch, arch, "exponential"))
     norm = law.sharpness

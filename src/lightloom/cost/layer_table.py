@@ -133,7 +133,7 @@ def _layers(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) ->
         return _one_layer(cal, job, p, tuple(int(getattr(c, name)[0]) for name in KERNEL_KEY))
     first, inverse = unique_rows(*(getattr(c, name) for name in KERNEL_KEY))
     x = _layer(job, a, p, c.take(first), cal)
-    return _Layer(*(getattr(x, name)[..., inverse] for name in _Layer.__slots__))
+    return _Layer(*(getattr(x, name).take(inverse, axis=-1) for name in _Layer.__slots__))
 
 
 def kernel_counts(a: Anatomy) -> F64:
@@ -159,7 +159,12 @@ def host_seconds(a: Anatomy, c: Columns, p: Precision, cal: Calibration) -> F64:
 
 
 def _comm(
-    job: Job, c: Columns, x: _Layer, cal: Calibration, cost: F64, again: F64,
+    job: Job,
+    c: Columns,
+    x: _Layer,
+    cal: Calibration,
+    cost: F64,
+    again: F64,
     under_of: dict[str, float],
 ) -> F64:
     """Fill exposed and hidden communication of `cost`; return its forward seconds. (X, U).

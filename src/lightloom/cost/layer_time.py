@@ -248,9 +248,7 @@ def expert_comm(job: Job, a: Anatomy, p: Precision, c: Columns, t: F64, cal: Cal
         return zero
     size = t / c.tp * a.expert_width_B * p.activation
     ep_B = np.broadcast_to(c.ep, size.shape)
-    one = comm.dispatch_seconds(
-        job.cluster.fabric, ep_B, c.etp, size, a.topk_B, comm=cal.comm
-    )
+    one = comm.dispatch_seconds(job.cluster.fabric, ep_B, c.etp, size, a.topk_B, comm=cal.comm)
     both: F64 = 2.0 * one * (a.experts_B > 0)
     return both
 
