@@ -89,7 +89,8 @@ class Columns:
             chosen = np.arange(1)[rows]
             if len(chosen) == 1:
                 return self
-        if isinstance(rows, slice):
+        cut = isinstance(rows, slice)
+        if cut:
             size = len(range(*rows.indices(len(self))))
         else:
             rows = np.asarray(rows)
@@ -99,8 +100,10 @@ class Columns:
         for name in _FIELDS:
             value = getattr(self, name)
             if name not in _TABLES:
-                same = value.strides == (0,) and size > 0
-                value = np.broadcast_to(value[:1], (size,)) if same else value[rows]
+                if value.strides == (0,) and size > 0:
+                    value = np.broadcast_to(value[:1], (size,))
+                else:
+                    value = value[rows] if cut else value.take(rows)
             picked[name] = value
         return Columns(**picked)
 
@@ -194,8 +197,9 @@ def _compress(code: I64, radix: int) -> tuple[I64, int]:
         return dense.astype(np.int64, copy=False), int(dense.max()) + 1
     present = np.zeros(radix, np.bool_)
     present[code] = True
-    rank = np.cumsum(present)
-    return rank[code] - 1, int(rank[-1])
+    rank: I64 = np.cumsum(present, dtype=np.int64)
+    rank -= 1
+    return rank.take(code), int(rank[-1]) + 1
 
 
 def unique_rows(*keys: I64) -> tuple[I64, I64]:

@@ -179,20 +179,20 @@ def _stage_block(
 ) -> StageTimes:
     """Return `stage_times` of rows that fit in cache."""
     counts = stage_counts(stages, layout_V)
-    total = table.total_XU[:, u_V]
+    total = table.total_XU.take(u_V, axis=1)
     stage_KV = (counts * total[:, None]).sum(axis=0)
     at = counts[:, stage_KV.argmax(axis=0), np.arange(len(u_V))]
-    part = at[0] * table.cost_QXU[:, 0, u_V]
+    part = at[0] * table.cost_QXU[:, 0].take(u_V, axis=1)
     for x in range(1, len(total)):
-        part += at[x] * table.cost_QXU[:, x, u_V]
+        part += at[x] * table.cost_QXU[:, x].take(u_V, axis=1)
     slow = stage_KV.max(axis=0)
-    whole = stages.whole_XU[:, layout_V]
-    extra = (whole * table.cost_QXU[lt.EXTRA_FLOPS][:, u_V]).sum(axis=0)
+    whole = stages.whole_XU.take(layout_V, axis=1)
+    extra = (whole * table.cost_QXU[lt.EXTRA_FLOPS].take(u_V, axis=1)).sum(axis=0)
     share = bubble_share(c.schedule, c.pp, c.vpp, part[lt.FORWARD] / slow, part[lt.WEIGHT] / slow)
     bubble = share * ((whole * total).sum(axis=0) - slow)
-    saved = (counts * table.saved_XU[:, u_V][:, None]).sum(axis=0)
-    working = ((counts > 0) * table.working_XU[:, u_V][:, None]).max(axis=0)
-    logits = logit_bytes(job, c, stages.last_KU[:, layout_V])
+    saved = (counts * table.saved_XU.take(u_V, axis=1)[:, None]).sum(axis=0)
+    working = ((counts > 0) * table.working_XU.take(u_V, axis=1)[:, None]).max(axis=0)
+    logits = logit_bytes(job, c, stages.last_KU.take(layout_V, axis=1))
     return StageTimes(part, slow, share, bubble, extra, saved, working, logits, working + logits)
 
 
@@ -216,9 +216,9 @@ def holdings_of(job: Job, c: Columns, stages: Stages, layout_W: I64, cal: Calibr
     """Return what ranks hold and exchange for the distinct rows `c`."""
     first, d_W = unique_rows(c.tp, c.ep, c.etp, layout_W)
     mine = owned(job, c.take(first), stage_counts(stages, layout_W[first]))
-    mine = Owned(*(getattr(mine, name)[..., d_W] for name in Owned.__slots__))
+    mine = Owned(*(getattr(mine, name).take(d_W, axis=-1) for name in Owned.__slots__))
     w = widths_of(c, framework_of(job.framework).master_is_weight)
-    parts = held_parts(job, c, mine, w, stages.rank_KU[:, layout_W], cal)
+    parts = held_parts(job, c, mine, w, stages.rank_KU.take(layout_W, axis=1), cal)
     bytes_ = sum(parts.values(), fragmentation_share(cal) * parts["gathered"])
     good = goodput_of(job.cluster, c.world.astype(np.float64), _parameters(job.model))[0]
     return Holdings(parts, bytes_, replication(job, c, mine, w.sent, cal),
@@ -341,14 +341,16 @@ def _pipeline(
     v = t.v_N[rows]
     pp = c.pp.astype(np.float64)
     m = t.micro_batches[rows].astype(np.float64)
-    message = scales["pp"] * t.message[t.p_N[rows]]
+    message = scales["pp"] * t.message.take(t.p_N[rows])
     on = lt.overlap_of(cal, framework, "pp") * c.overlap_pp * (c.schedule >= INTERLEAVED)
     sent = 2.0 * c.vpp * message
     exposed = sent * (1.0 - on)
-    bubble = t.times.bubble_V[v] + t.times.share_V[v] * (pp - 1.0) * exposed
+    bubble = t.times.bubble_V.take(v) + t.times.share_V.take(v) * (pp - 1.0) * exposed
     hidden = m * sent * on
     wires = m * exposed + 2.0 * (pp - 1.0) * message + scales["under_pp"] * hidden
-    return _Pipe(t.times.part_QV[:, v], m, t.times.slowest_V[v], bubble, wires, hidden)
+    return _Pipe(
+        t.times.part_QV.take(v, axis=1), m, t.times.slowest_V.take(v), bubble, wires, hidden
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -368,12 +370,12 @@ def _times(
     scales = scales_of(cal, job, "bf16")
     pipe = _pipeline(c, t, rows, cal, job.framework, scales)
     w = t.w_N[rows]
-    r = Replication(*(getattr(t.holdings.replicas, n)[w] for n in Replication.__slots__))
+    r = Replication(*(getattr(t.holdings.replicas, n).take(w) for n in Replication.__slots__))
     forward = pipe.part_QN[lt.FORWARD]
     dp, hidden_dp = replica_seconds(job, c, r, pipe.m, forward, pipe.slow - forward, cal)
     parts = {name: pipe.m * pipe.part_QN[q] for q, name in enumerate(lt.TIME_NAMES)}
     parts["pp"], parts["dp"], parts["bubble"] = pipe.wires, dp, pipe.bubble
-    parts["optimizer"] = scales["optimizer"] * t.holdings.optimizer_s[w]
+    parts["optimizer"] = scales["optimizer"] * t.holdings.optimizer_s.take(w)
     parts["data"] = np.full(len(c), scales["step_s"] + cal.overhead.get("step_s", 0.0))
     steady = pipe.m * pipe.slow + pipe.bubble
     late = np.sqrt(2.0 * np.log(np.maximum(c.world, 2).astype(np.float64)))
@@ -399,10 +401,10 @@ def memory_parts(t: Tables, rows: slice, cal: Calibration) -> dict[str, F64]:
 def peak_bytes(t: Tables, rows: slice, cal: Calibration) -> F64:
     """Return the sum of `memory_parts` on the worst stage kept in `t`."""
     v = t.v_N[rows]
-    loose = t.times.saved_KV[:, v] * t.held_KM[:, t.m_N[rows]]
-    loose += t.times.alive_KV[:, v]
+    loose = t.times.saved_KV.take(v, axis=1) * t.held_KM.take(t.m_N[rows], axis=1)
+    loose += t.times.alive_KV.take(v, axis=1)
     loose *= 1.0 + fragmentation_share(cal)
-    loose += t.holdings.bytes_KW[:, t.w_N[rows]]
+    loose += t.holdings.bytes_KW.take(t.w_N[rows], axis=1)
     peak: F64 = loose.max(axis=0)
     return peak
 
@@ -414,12 +416,12 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
     peak = peak_bytes(t, rows, cal)
     seq = c.seq.astype(np.float64)
     batch = c.global_batch.astype(np.float64)
-    flops = batch * t.flops[t.s_N[rows]]
+    flops = batch * t.flops.take(t.s_N[rows])
     chip = job.cluster.chip
     peaks = np.array([chip.peak_of(parse_precision(p).mlp) for p in c.precisions])[c.precision]
     mfu = flops / (step * job.cards * peaks)
     ranks = (c.dp * c.cp * c.tp).astype(np.float64)
-    extra = t.times.extra_V[t.v_N[rows]] * ranks * t.micro_batches[rows]
+    extra = t.times.extra_V.take(t.v_N[rows]) * ranks * t.micro_batches[rows]
     matrix = parts["gemm"] + parts["attention"] + parts["experts"] + parts["recompute"]
     used = c.world.astype(np.float64)
     watts, joules = energy_of(
@@ -434,7 +436,7 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
         "bubble": parts["bubble"] / step,
         "exposed_comm": sum((parts[n] for n in COMM_PARTS), np.zeros(len(c))) / step,
         "power_w": watts, "energy_j": joules,
-        "goodput": t.holdings.goodput[t.w_N[rows]],
+        "goodput": t.holdings.goodput.take(t.w_N[rows]),
     }  # fmt: skip
 
 

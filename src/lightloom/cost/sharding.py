@@ -192,7 +192,5 @@ def replication(job: Job, c: Columns, o: Owned, weight: F64, cal: Calibration) -
 
 def stage_counts(stages: Stages, layout: NDArray[np.int64]) -> F64:
     """Return layers of each kind, head and embedding of the stages of each row. (X, K, rows)."""
-    return np.concatenate([
-        stages.counts_BKU[:, :, layout], stages.last_KU[None, :, layout],
-        stages.first_KU[None, :, layout],
-    ])  # fmt: skip
+    every = (stages.counts_BKU, stages.last_KU[None], stages.first_KU[None])
+    return np.concatenate([x.take(layout, axis=2) for x in every])
