@@ -60,7 +60,7 @@ def test_a_slower_fabric_is_foretold():
 
 def test_a_straggler_taken_away_is_foretold():
     for toy in draws(40):
-        slow = replace(toy, ranks=max(toy.ranks, 3), slow={1: 1.6})
+        slow = replace(toy, slow={1: 1.6})
         timelines, _ = play(slow)
         _, truth = play(replace(slow, slow={}))
         assert predict(timelines, "skew=0") == pytest.approx(truth, rel=0.05)

@@ -77,7 +77,7 @@ class Graph:
     """Positions (in `ranks`) of each shared collective."""
     steps: int
     one_late: bool = False
-    """One rank is last in three quarters of the shared collectives."""
+    """One rank's arrivals cost three quarters of all waiting."""
 
     @property
     def span(self) -> float:
@@ -191,8 +191,14 @@ def graph_of(
 
 
 def _one_late(blocks: list[Block]) -> bool:
-    last = [b.ranks[i] for b in blocks for i in b.start_KR.argmax(axis=1).tolist()]
-    return bool(last) and max(last.count(r) for r in set(last)) >= 0.75 * len(last)
+    """Return whether one rank's arrivals cost three quarters of all waiting."""
+    cost: dict[int, float] = {}
+    for b in blocks:
+        waited = (b.last_start[:, None] - b.start_KR).sum(axis=1)
+        last = b.start_KR.argmax(axis=1)
+        for i, rank in enumerate(b.ranks):
+            cost[rank] = cost.get(rank, 0.0) + float(waited[last == i].sum())
+    return bool(cost) and max(cost.values()) >= 0.75 * sum(cost.values()) > 0
 
 
 def _really_shared(
@@ -292,9 +298,7 @@ def replay(graph: Graph, change: Change) -> float:
     state = _Replay(graph, change)
     state.run()
     spans = [e - b for e, b in zip(state.finish(), graph.begin, strict=True)]
-    if change.no_skew:
-        return float(np.median(spans))
-    return float(np.mean(spans))
+    return state.together(spans) if change.no_skew else float(np.mean(spans))
 
 
 class _Replay:
@@ -363,21 +367,21 @@ class _Replay:
 
     def _close(self, shared: int) -> None:
         arrivals = list(self.came[shared].values())
-        last = self._together(arrivals) if self.change.no_skew else max(arrivals)
+        last = self.together(arrivals) if self.change.no_skew else max(arrivals)
         for rank, (own, event) in self.open[shared].items():
             start = self.came[shared][rank]
             early = event.transfer > 0 or event.wait > 0
             begin = last if self.change.no_skew else max(last, start)
             self.done[rank][own] = (begin if early else start) + self._took(event)
 
-    def _together(self, arrivals: list[float]) -> float:
-        """Return when all arrive without skew: with the median, of two with a straggler the other.
+    def together(self, times: list[float]) -> float:
+        """Return the time of all without skew: the median's, of two with a straggler the other's.
 
         Two ranks of which none is always late share the work unevenly: they meet in the middle.
         """
-        if len(arrivals) == 2 and self.graph.one_late:
-            return min(arrivals)
-        return float(np.median(arrivals))
+        if len(times) == 2 and self.graph.one_late:
+            return min(times)
+        return float(np.median(times))
 
     def _break_tie(self, waiting: set[int]) -> None:
         """Close the oldest open collective with those who came (its match was wrong)."""
