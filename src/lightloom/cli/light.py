@@ -52,7 +52,7 @@ def budget(
         f"Q {b.q:.2f} · BER before FEC {b.prefec_ber:.2e} · frames lost {d.frame_loss:.2e}",
         f"effective {show_rate(link.bits_per_s / 8 * d.efficiency)} "
         f"({100 * d.efficiency:.2f} % of the line) · frame {show_time(d.base_s)}, "
-        f"{d.quantile:.6g} quantile {show_time(d.tail_s)}",
+        + (f"{d.quantile:.6g} quantile {show_time(d.tail_s)}" if d.tail_s < 1e9 else "link down"),
         f"bit-clock jitter {show_time(link.bit_clock_jitter_s)} rms · packet delay variation "
         f"{show_time(link.packet_delay_variation_s)}: two quantities, not one",
     )

@@ -97,7 +97,7 @@ def assign(
     from lightloom.core.files import write_json
     from lightloom.core.traffic import CLASSES
     from lightloom.fabric.defrag import lit_of, pool_of
-    from lightloom.fabric.wavelength_pool import Refusal
+    from lightloom.fabric.wavelength_pool import Refusal, runs
 
     read = _open(file, cluster)
     if cls not in CLASSES:
@@ -117,7 +117,10 @@ def assign(
     if as_json:
         echo_json({"name": name, "links": path.links, "channels": path.channels})
         return
-    click.echo(f"{name}: fibre {path.links[0] % read.fibres}, channels {list(path.channels)}")
+    spans = ", ".join(
+        f"{first}-{first + n - 1}" if n > 1 else f"{first}" for first, n in runs(path.mask)
+    )
+    click.echo(f"{name}: fibre {path.links[0] % read.fibres}, channels {spans}")
 
 
 def _way_out(code: str) -> str:
@@ -317,12 +320,12 @@ def compare(
     if as_json:
         echo_json({k: asdict(v) | {"effective": v.effective} for k, v in rows.items()})
         return
-    parts = list(next(iter(rows.values())).parts)
+    parts = [p for p in rows["aware"].parts if any(r.parts[p] < 1 for r in rows.values())]
     print_lines(
         f"{machine.name} {level.name}: {level.units} boards x {o.fibres} x {o.channels} channels; "
         f"max-flow bound {show_time(rows['aware'].bound_s)}",
         grid(
-            ("channels", "effective", *parts, "expert", "gradient"),
+            ("channels", "useful", *parts, "expert", "gradient"),
             [(k, f"{100 * v.effective:.1f} %", *(f"{100 * v.parts[p]:.1f}" for p in parts),
               *(show_time(s) for s in v.class_s.values())) for k, v in rows.items()],
         ),

@@ -207,7 +207,7 @@ def floor_of(pool: ChannelPool, goal: float) -> int:
         price * want + float((least_LX - price * size_X).min(axis=1).sum())
         for price in np.linspace(0.0, 2.0, 81)
     )
-    return int(math.ceil(max(best, 0.0) / wide - 1e-9))
+    return math.ceil(max(float(best), 0.0) / wide - 1e-9)
 
 
 def largest(mask: int) -> tuple[int, int]:
@@ -324,12 +324,18 @@ def steps_to(
     twin = copy_of(pool)
     steps: list[Step] = []
     waiting = {n for n, c in target.items() if tuple(sorted(c)) != twin.paths[n].channels}
+    parked: set[str] = set()
     while waiting:
         ready = [n for n in sorted(waiting) if _place(twin, n, target[n], spare_lasers, steps)]
         waiting.difference_update(ready)
-        if not ready and waiting:
-            _break_cycle(twin, sorted(waiting), target, spare_lasers, steps)
-            waiting = {n for n in waiting if tuple(sorted(target[n])) != twin.paths[n].channels}
+        if ready or not waiting:
+            continue
+        name = _park(twin, sorted(waiting), parked, target, spare_lasers, steps)
+        if name:
+            parked.add(name)
+        else:
+            _pause(twin, sorted(waiting), target, steps)
+            break
     return steps
 
 
@@ -348,12 +354,14 @@ def _place(
     return True
 
 
-def _break_cycle(
-    twin: ChannelPool, waiting: list[str], target: Mapping[str, tuple[int, ...]], spare: int,
-    steps: list[Step],
-) -> None:  # fmt: skip
-    """Park one waiting lightpath on channels that nobody waits for, else pause one."""
+def _park(
+    twin: ChannelPool, waiting: list[str], parked: set[str],
+    target: Mapping[str, tuple[int, ...]], spare: int, steps: list[Step],
+) -> str:  # fmt: skip
+    """Park one waiting lightpath on channels that nobody waits for; empty where none can be."""
     for name in waiting:
+        if name in parked:
+            continue
         path = twin.paths[name]
         old = tuple(c for c in path.channels if c not in target[name])
         wanted = 0
@@ -365,30 +373,38 @@ def _break_cycle(
             step = Step(name, old, new, _how(twin, path, old, new, spare), parked=True)
             apply(twin, step)
             steps.append(step)
-            return
-    _pause(twin, waiting, target, steps)
+            return name
+    return ""
 
 
 def _pause(
     twin: ChannelPool, waiting: list[str], target: Mapping[str, tuple[int, ...]], steps: list[Step]
 ) -> None:
-    """Darken the first waiting lightpath, let the others pass, light it at its target."""
-    name, rest = waiting[0], waiting[1:]
-    path = twin.paths[name]
-    old = tuple(c for c in path.channels if c not in target[name])
-    kept = tuple(c for c in path.channels if c in target[name])
-    new = tuple(c for c in sorted(target[name]) if c not in kept)
-    steps.append(Step(name, old, (), "pause"))
-    twin.release(name)
-    twin.light(path.at(kept))
-    moved = True
-    while moved and sum(1 << c for c in new) & ~twin.common(path.links):
-        moved = False
-        for other in rest:
-            if tuple(sorted(target[other])) != twin.paths[other].channels:
-                moved = _place(twin, other, target[other], 1, steps) or moved
-    if sum(1 << c for c in new) & ~twin.common(path.links):
-        raise InputError(f"target channels of {name} are held by a lightpath that does not move")
+    """Darken as few as it takes, let the others pass, light the dark ones at their targets."""
+    dark: dict[str, tuple[int, ...]] = {}
+    left = list(waiting)
+    while left:
+        name = left.pop(0)
+        path = twin.paths[name]
+        old = tuple(c for c in path.channels if c not in target[name])
+        dark[name] = tuple(c for c in sorted(target[name]) if c not in path.channels)
+        steps.append(Step(name, old, (), "pause"))
+        apply(twin, steps[-1])
+        moved = True
+        while moved:
+            ready = [n for n in left if _place(twin, n, target[n], 1, steps)]
+            left = [n for n in left if n not in ready]
+            moved = bool(ready)
+            for back in [n for n in dark if _relight(twin, n, dark[n], steps)]:
+                del dark[back]
+                moved = True
+    if dark:
+        raise InputError(f"target channels of {min(dark)} are held by light that does not move")
+
+
+def _relight(twin: ChannelPool, name: str, new: tuple[int, ...], steps: list[Step]) -> bool:
+    if sum(1 << c for c in new) & ~twin.common(twin.paths[name].links):
+        return False
     steps.append(Step(name, (), new, "pause"))
-    twin.release(name)
-    twin.light(path.at(sorted(target[name])))
+    apply(twin, steps[-1])
+    return True

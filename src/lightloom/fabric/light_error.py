@@ -119,9 +119,9 @@ def deliver(
     line = c.total * 10 / bits_per_s
     base = flight_s + line * (1.0 if fec == "none" else 2.0)
     repeats = 0
-    if 0.0 < loss < 1.0:
+    if 0.0 < loss <= 0.999:
         repeats = max(0, math.ceil(math.log(1.0 - quantile) / math.log(loss) - 1e-9) - 1)
-    tail = math.inf if loss >= 1.0 else base + repeats * (resend_s + base)
+    tail = math.inf if loss > 0.999 else base + repeats * (resend_s + base)
     return Delivery(fec, ber, loss, c.rate * (1.0 - loss), base, tail, quantile)
 
 
@@ -141,7 +141,7 @@ def proven(errors: int, bits: float, confidence: float = 0.95) -> float:
     if bits <= 0 or errors < 0:
         raise InputError(f"{errors} errors in {bits:g} bits prove nothing")
     low, high = 0.0, errors + 10.0 + 10.0 * math.sqrt(errors + 1.0)
-    for _ in range(200):
+    for _ in range(60):
         mean = (low + high) / 2
         tail = math.exp(-mean) * math.fsum(
             math.exp(k * math.log(mean) - math.lgamma(k + 1)) if mean > 0 else float(k == 0)

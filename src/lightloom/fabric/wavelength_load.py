@@ -33,8 +33,8 @@ def load_at(
 ) -> float:  # fmt: skip
     """Return the Erlang at which `policy` refuses the share `target` of requests.
 
-    Secant on the logarithm of blocking, which is close to linear in the load; the same seeds at
-    every load, so that policies are compared on the same demand.
+    Bracket, then secant, on the logarithm of blocking, close to linear in the load; the same
+    seeds at every load, so that policies are compared on the same demand.
     """
     floor = 0.25 / (len(seeds) * count)
 
@@ -42,14 +42,25 @@ def load_at(
         mean = float(np.mean(blocking(setting, table, policy, erlang, seeds, count)))
         return math.log(max(mean, floor) / target)
 
-    low, low_y = start, height(start)
-    high = start * (1.04 if low_y < 0 else 0.96)
-    for _ in range(6):
-        high_y = height(high)
-        if abs(high_y) < 0.02 or abs(high_y - low_y) < 1e-12:
-            return high
-        step = high - high_y * (high - low) / (high_y - low_y)
-        low, low_y, high = high, high_y, min(max(step, 0.8 * high), 1.2 * high)
-        if abs(high / low - 1.0) < 1e-3:
-            return high
-    return high
+    below = above = start
+    below_y = above_y = height(start)
+    step = 0.04
+    while below_y > 0:
+        above, above_y, below = below, below_y, below / (1 + step)
+        below_y, step = height(below), min(2 * step, 1.0)
+    while above_y < 0:
+        below, below_y, above = above, above_y, above * (1 + step)
+        above_y, step = height(above), min(2 * step, 1.0)
+    for _ in range(8):
+        if above / below < 1.002 or above_y - below_y < 0.02:
+            break
+        middle = below - below_y * (above - below) / (above_y - below_y)
+        middle = min(max(middle, below + 0.1 * (above - below)), above - 0.1 * (above - below))
+        middle_y = height(middle)
+        if abs(middle_y) < 0.02:
+            return middle
+        if middle_y < 0:
+            below, below_y = middle, middle_y
+        else:
+            above, above_y = middle, middle_y
+    return below - below_y * (above - below) / (above_y - below_y) if above > below else below
