@@ -262,6 +262,13 @@ def test_overlapping_pair_hides_communication() -> None:
     assert alone(pair(f, b)) >= sum(p.compute_s for p in (*f, *b))
 
 
+def test_the_step_ends_with_its_last_span() -> None:
+    """An event made stale by a change of rates is no end: gradients that contend speed up again."""
+    for kind in ("fair", "strict", "weighted"):
+        record = run("interleaved", 4, 4, policy=Policy(kind=kind))[0]  # type: ignore[arg-type]
+        assert record.end == max(span[3] for span in record.spans)
+
+
 def test_same_input_same_events() -> None:
     first = run("dualpipe", 4, 8, slow={3: 1.2}, drag=0.2)[0]
     again = run("dualpipe", 4, 8, slow={3: 1.2}, drag=0.2)[0]

@@ -147,7 +147,8 @@ def _axis(left: float, y: float, width: int, end: int) -> list[str]:
     marks = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + share * (width - left - 12)
-        marks.append(_text(x, y + 12, show_time(share * end / 1e9) if share else "0", "middle"))
+        side = "end" if share == 1.0 else "middle"
+        marks.append(_text(x, y + 12, show_time(share * end / 1e9) if share else "0", side))
     return marks
 
 
@@ -167,10 +168,12 @@ def _memory(
         x = left + np.append(times, end_s) / end_s * span
         level = y + high * (1.0 - np.append(held, held[-1]) / most)
         keep = np.append(True, np.diff(np.floor(x)) > 0) | (np.arange(len(x)) == len(x) - 1)
-        path = "".join(f"L{a:.1f} {b:.1f}" for a, b in zip(x[keep], level[keep], strict=True))
+        path = "".join(f"H{a:.1f}V{b:.1f}" for a, b in zip(x[keep], level[keep], strict=True))
         said = f"<title>rank {rank}: peak {show_bytes(float(held.max()))}</title>"
         stroke = f"hsl(210 60% {shade}%)"
-        body.append(f'<path d="M{path[1:]}" fill="none" stroke="{stroke}">{said}</path>')
+        body.append(
+            f'<path d="M{x[0]:.1f} {level[0]:.1f}{path}" fill="none" stroke="{stroke}">{said}</path>'
+        )
     return body
 
 

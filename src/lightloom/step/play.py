@@ -157,10 +157,11 @@ class Player:
                 self.admit(who)
         late = [u.index for u in self.units if u.at < len(u.steps)]
         assert not late, f"units {late[:5]} never finished"
-        self.record.end = clock.now
+        end = max(unit.ready for unit in self.units)  # the clock may have seen stale events later
+        self.record.end = end
         for unit in self.units:
             parts = self.record.parts[unit.index]
-            parts["bubble"] = parts.get("bubble", 0.0) + clock.now - unit.ready
+            parts["bubble"] = parts.get("bubble", 0.0) + end - unit.ready
         self.record.events = done
         return self.record
 
