@@ -145,8 +145,10 @@ class Network:
         core = self.unit_name(tier, unit)
         if block.role in ("up", "down"):
             rail = f".rail{owner % tier.c % tier.rails}" if tier.rails else ""
-            plane = f".plane{slot}" if block.slots > 1 else rail
+            word = "rail" if self.chain(tier)[0].rails else "plane"
+            plane = f".{word}{slot}" if block.slots > 1 else rail
             port = f"{core}{plane}"
+            own += plane if tier.ports == "through" else ""
             if tier.shape == "grid":
                 port = self.child_name(tier.c, owner // tier.c)
             return (own, port) if block.role == "up" else (port, own)

@@ -1,0 +1,6 @@
+"""Fabrics used here live beside the fabric tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fabric"))
