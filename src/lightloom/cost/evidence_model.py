@@ -71,7 +71,7 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
     dim = _head_dim(row, hidden, heads, like)
     vocab = whole(row.get("vocab"))
     if not vocab:
-        vocab = like.vocab if like else PADDED_VOCAB
+        vocab = _named_vocab(row) or (like.vocab if like else PADDED_VOCAB)
         said.append(f"vocabulary not stated: {vocab}")
     block = like.blocks[-1] if like else None
     if block and block.attention.kind == "mla":
@@ -89,6 +89,22 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
         norm="layer" if gpt else "rms", learned_positions=0,
         source=row.get("source_url", "")[:200],
     ), tuple(said)  # fmt: skip
+
+
+VOCABULARY: tuple[tuple[str, int], ...] = (
+    ("gpt", PADDED_VOCAB), ("llama3", 128256), ("llama", 32000), ("baichuan2", 125696),
+    ("baichuan", 64000), ("internlm2", 92544), ("internlm", 103168), ("qwen3", 151936),
+    ("qwen2", 152064), ("qwen", 151936), ("yi34", 64000), ("aquila", 100008), ("mixtral", 32000),
+    ("mistral", 32000), ("gemma", 256000), ("bloom", 250880), ("glm4", 151552), ("glm", 65024),
+    ("deepseekv3", 129280), ("deepseek", 102400),
+)  # fmt: skip
+"""Family in a model's name (letters and digits only) -> words of its published tokeniser."""
+
+
+def _named_vocab(row: dict[str, str]) -> int:
+    """Return the vocabulary that a model's name implies, or 0."""
+    text = re.sub(r"[^a-z0-9]", "", (row.get("model") or "").lower())
+    return next((words for family, words in VOCABULARY if family in text), 0)
 
 
 def _by_name(row: dict[str, str]) -> tuple[dict[str, str], str]:
