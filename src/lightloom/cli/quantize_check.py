@@ -33,15 +33,12 @@ def quantize_check(model: str, as_json: bool, seed: int, **o: Any) -> None:
     from lightloom.core.errors import InputError, MissingExtraError
 
     try:
-        import torch
+        from lightloom.run import quantize as q
+        from lightloom.run.quantize_model import gpt_subject, user_subject
     except ImportError as error:
         raise MissingExtraError("torch", "run") from error
-    from lightloom.run import quantize as q
-    from lightloom.run.quantize_model import gpt_subject, user_subject
-
     if not 50.0 <= o["percentile"] <= 100.0:
         raise InputError(f"--percentile {o['percentile']:g}: 50 to 100")
-    torch.set_num_threads(max(1, torch.get_num_threads()))
     schemes = q.parse_schemes(o["schemes"])
     if model == "gpt":
         if not o["weights"]:
