@@ -179,7 +179,8 @@ def _blocks(
     )  # fmt: skip
     dense = 0
     if like and len(like.blocks) == 2 and not like.blocks[0].mlp.is_moe and not like.order:
-        dense = min(like.blocks[0].count, layers - 1)
+        part = like.blocks[0].count * layers / like.layers
+        dense = min(max(round(part), 1), layers - 1)  # a truncated model keeps them in proportion
     tail = Block(count=layers - dense, attention=attention, mlp=routed)
     if not dense or like is None:
         return (tail,), ()
