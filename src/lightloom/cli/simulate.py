@@ -143,9 +143,12 @@ def _sweep(plan: Plan, scenario: Scenario, over: str, plot: str, as_json: bool) 
     result = sweep(over, plan, scenario, progress(f"sweep over {over}"))
     if plot:
         from lightloom.core.files import write_bytes
+        from lightloom.core.traffic import CLASSES
         from lightloom.show.gantt import bars_svg
 
-        bars = [(row.setting, list(row.parts.items())) for row in result.rows if not row.refused]
+        order = ("compute", "slowed", *CLASSES, "waiting", "bubble")
+        bars = [(row.setting, [(k, row.parts[k]) for k in order if k in row.parts])
+                for row in result.rows if not row.refused]  # fmt: skip
         title = f"{plan.model.name}: step of the mean card, sweep over {over}"
         write_bytes(plot, bars_svg(bars, title).encode())
         click.echo(f"wrote {plot}", err=True)

@@ -172,7 +172,8 @@ def _memory(
         said = f"<title>rank {rank}: peak {show_bytes(float(held.max()))}</title>"
         stroke = f"hsl(210 60% {shade}%)"
         body.append(
-            f'<path d="M{x[0]:.1f} {level[0]:.1f}{path}" fill="none" stroke="{stroke}">{said}</path>'
+            f'<path d="M{x[0]:.1f} {level[0]:.1f}{path}" fill="none" '
+            f'stroke="{stroke}">{said}</path>'
         )
     return body
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lightloom.core.errors import InputError
+from lightloom.core.errors import InputError, nearest
 from lightloom.core.event import Fault
 from lightloom.core.placement import Placement
 from lightloom.core.plan import Plan
@@ -39,7 +39,7 @@ from lightloom.step.result import (
     shown_cards,
     timeline_of,
 )
-from lightloom.step.schedules import TWO_CHUNKS, chunks_of, make
+from lightloom.step.schedules import NAMES, TWO_CHUNKS, chunks_of, make
 from lightloom.step.units import Units, fold, groups_of
 
 from .faults import ranks_of, slowness
@@ -95,6 +95,10 @@ def strategy_under(plan: Plan, scenario: Scenario) -> tuple[Strategy, str]:
     """Return (strategy with the scenario's schedule and overlap, name of the schedule)."""
     s = plan.strategy
     name = scenario.schedule or s.schedule
+    if name not in NAMES:
+        raise InputError(
+            f"unknown schedule {name!r}{nearest(name, NAMES)}", out=f"one of {', '.join(NAMES)}"
+        )
     if scenario.schedule and name != s.schedule:
         vpp = {"zb-v": 2, "dualpipe-v": 2, "interleaved": max(s.vpp, 2)}.get(name, 1)
         known = "zero-bubble" if name == "zb-h2" else name
