@@ -217,14 +217,14 @@ def replay(
     setting: str, policy: str, routes: int, order: str, erlang: float | None, requests: int,
     seeds: int, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Play random demand on a published network; compare blocking with what others reached."""
+    """Play random demand on a published network; compare blocking with a reference."""
     from lightloom.core.errors import InputError, nearest
     from lightloom.fabric.wavelength import REASONS, load_settings
     from lightloom.show.light import grid, print_lines
 
     known = load_settings()
     if setting == "list":
-        print_lines(grid(("setting", "title", "Erlang", "published"), [
+        print_lines(grid(("setting", "title", "Erlang", "reference"), [
             (name, s.title, f"{s.erlang:g}", f"{100 * s.blocking:.2f} %")
             for name, s in known.items()
         ], left=2))  # fmt: skip
@@ -246,7 +246,9 @@ def replay(
     click.echo(f"{speed:,.0f} requests a CPU second, routes and log included", err=True)
     if erlang in (None, test.erlang):
         spread = f" ± {100 * test.spread:.2f}" if test.spread else ""
-        print_lines(f"published first fit, 50 routes by hops: {100 * test.blocking:.2f}{spread} %")
+        print_lines(
+            f"reference, first fit on 50 routes by hops: {100 * test.blocking:.2f}{spread} %"
+        )
     for code, text in enumerate(REASONS[1:], 1):
         count = sum(r["reasons"][code] for r in rows)
         if count:

@@ -58,7 +58,7 @@ class FibreMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One published test of an allocator: map, grid, demand, and what others reached on it."""
+    """One published test of an allocator: map, grid, demand; and a reference to compare with."""
 
     title: str
     map: str
@@ -75,7 +75,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Holding times above twice the mean are drawn again (cuts the true load by 31 %)."""
     slot_hz: float = 12.5e9
     blocking: float
-    """Published share of requests refused by k = 50 routes by hops, first fit."""
+    """Reference: share of requests refused by k = 50 routes by hops, first fit."""
     spread: float
     """Standard deviation of one run, where the source gives it; 0 where it does not."""
     ref: str
