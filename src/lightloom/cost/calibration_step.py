@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "attention": ("*", "era", "arch era", "stack"),
     "experts": ("*", "arch"),
     "elementwise": ("*", "stack"),
-    "host": ("*",),
+    "host": ("*", "stack"),
     "tp": ("*", "stack"), "cp": ("*",), "ep": ("*", "arch"), "pp": ("*",),
     "dp": ("*", "net", "stack"), "optimizer": ("*",),
     "under_tp": ("*",), "under_cp": ("*",), "under_ep": ("*",), "under_pp": ("*",),
@@ -44,7 +44,9 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Part -> what may change its factor. Few on purpose: each is a cause, none a source."""
 START = {"under_tp": 0.13, "under_cp": 0.13, "under_ep": 0.13, "under_pp": 0.13, "under_dp": 0.13,
          "step_s": 0.02, "jitter": 0.006}  # fmt: skip
-ALL_PRIOR, KIND_PRIOR = 0.02, 0.05
+LOOSE = ("host",)
+"""Parts whose causes differ by factors, not by shares: hardly held."""
+ALL_PRIOR, KIND_PRIOR, LOOSE_PRIOR = 0.02, 0.05, 0.005
 """How strongly a general factor and a special one are held at their start."""
 
 
@@ -128,7 +130,8 @@ def _design(table: StepTable) -> _Design:
                 names.append((part, key))
                 general = cause == "*"
                 start.append(np.log(START[part]) if general and part in START else 0.0)
-                prior.append(ALL_PRIOR if general else KIND_PRIOR)
+                held = LOOSE_PRIOR if part in LOOSE else KIND_PRIOR
+                prior.append(ALL_PRIOR if general else held)
     return _Design(tuple(names), rows, np.array(start), np.array(prior))
 
 

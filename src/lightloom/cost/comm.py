@@ -88,6 +88,9 @@ def _volume(kind: str, span: _Span, group: F64, size: F64, comm: Comm) -> F64:
         return size / span.inside
     turns = 2.0 if kind == "all-reduce" else 1.0
     ring = turns * (group - 1.0) / group
+    if kind == "all-reduce" and not span.first:  # a tree over units: 1 x for two, 2 x for many
+        units = np.maximum(group / span.inside, 1.0)
+        ring = np.minimum(ring, turns * (units - 1.0) / units)
     if span.level.reduces and kind == "all-reduce" and span.first:
         ring = np.where(group >= 8.0, ring / comm.in_switch, ring)
     answer: F64 = size * ring / span.inside

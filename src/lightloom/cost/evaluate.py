@@ -199,11 +199,14 @@ def _stage_block(
 def message_seconds(job: Job, c: Columns, cal: Calibration) -> F64:
     """Return seconds to hand one micro-batch to the next stage. Shape of `c`.
 
-    Sequence parallelism sends its shard; neighbours are tp x cp x dp cards apart.
+    Sequence parallelism sends its shard; Megatron and its kin scatter what tensor parallelism
+    repeats before a send and gather it after (Narayanan et al. 2021, section 4.1); DeepSpeed sends
+    every copy. Neighbours are tp x cp x dp cards apart.
     """
     p = parse_precision(c.precisions[0])
     size = c.micro_batch * c.seq / c.cp * job.model.hidden * p.activation
-    size = np.where(c.sequence_parallel > 0, size / c.tp, size)
+    scattered = (c.sequence_parallel > 0) | (job.framework != "deepspeed")
+    size = np.where(scattered, size / c.tp, size)
     if not (c.pp > 1).any():
         return np.zeros(len(c))
     stride = (c.tp * c.cp * c.dp).astype(np.float64)

@@ -29,6 +29,8 @@ LAYER_KEY = (*KERNEL_KEY, "recompute", "overlap_tp", "overlap_ep")
 """Columns that a layer sees; with partial recomputation also pp and recompute_layers."""
 LOSS_BYTES = 14.0
 """Bytes per logit that the loss moves: bf16 read, fp32 written and read, gradient written."""
+ACCUMULATE_BYTES = 8.0
+"""Bytes a parameter to add a micro-batch's gradient to the fp32 sum (read and write)."""
 EXPERT_KERNELS = 30.0
 """Launches per local expert and forward pass where operands are cast to narrow types."""
 HOST_KERNEL_S = 4.5e-6
@@ -198,6 +200,10 @@ def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTa
     cost[lt.ATTENTION] = x.core + x.core_back
     cost[lt.EXPERT] = (2.0 + trains) * x.expert
     cost[lt.ELEMENT] = (1.0 + lt.BACKWARD_BYTES) * x.element
+    if not framework_of(job.framework).master_is_weight:  # FSDP reduces instead of adding up
+        tokens = c.micro_batch * c.seq / c.cp
+        added = ACCUMULATE_BYTES * trains * x.flops / (2.0 * tokens)
+        cost[lt.ELEMENT] += kernels.memory_seconds(job.cluster.chip, added, cal.kernels)
     again = recompute_share(job, c)
     forward = x.gemm[0] + x.core + x.expert + x.element
     repeat, extra = again * forward, again * x.flops

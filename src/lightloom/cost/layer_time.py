@@ -30,6 +30,9 @@ FORWARD, WEIGHT, HIDDEN_TP, HIDDEN_CP, HIDDEN_EP, EXTRA_FLOPS = range(9, 15)
 PARTS = 15
 TIME_NAMES = ("gemm", "attention", "experts", "elementwise", "recompute", "launch", "tp", "cp",
               "ep")  # fmt: skip
+ALIGNED, MISALIGNED = 8, 6.0
+"""Elements that matrix units need rows to be a multiple of in 16 bits, and how much slower vector
+units are (A100: 312 against 78 TFLOP/s, at lower efficiency)."""
 BACKWARD_BYTES = 2.0
 """Element-wise kernels move about twice as much backward as forward (gradient in and out)."""
 
@@ -129,6 +132,8 @@ def _unfused(chip: Chip, p: Precision, s: dict[str, F64], k: Kernels) -> tuple[F
         chip, s["q_tokens"], np.maximum(s["v_dim"], 1.0), s["kv_tokens"], p.core, batch=batch,
         kernels=k,
     ) * (s["v_dim"] > 0)  # fmt: skip
+    odd = np.where(s["qk_dim"] % ALIGNED > 0, MISALIGNED, 1.0)
+    first, second = first * odd, second * odd
     square = batch * s["q_tokens"] * s["kv_tokens"] * 2.0
     ahead = first + second + kernels.memory_seconds(chip, 4.5 * square, k)
     back = 2.0 * (first + second) + kernels.memory_seconds(chip, 5.5 * square, k)

@@ -175,7 +175,8 @@ def _stage(
     weight = float(counts @ cost[lt.WEIGHT])
     p = parse_precision(c.precisions[0])
     send = float(c.micro_batch[0] * c.seq[0] / c.cp[0]) * job.model.hidden * p.activation
-    send /= float(c.tp[0]) if c.sequence_parallel[0] else 1.0
+    scattered = bool(c.sequence_parallel[0]) or job.framework != "deepspeed"
+    send /= float(c.tp[0]) if scattered else 1.0
     return StageOperations(
         chunk, rank, size, forward, float(counts @ kernels) - forward - weight, weight,
         tuple(ahead), tuple(back), send,
