@@ -135,6 +135,17 @@ def _degrees(cells: dict[str, str], cards: int) -> tuple[dict[str, int], Said]:
     return got | {"dp": dp}, said
 
 
+def _expert_tensor(
+    cells: dict[str, str], soft: Software, d: dict[str, int], moe: bool
+) -> tuple[dict[str, int], Said]:
+    """Return the degrees with the expert tensor degree that MindSpeed takes: tp, if not said."""
+    ranks = d["dp"] * d["cp"] * d["tp"]
+    blank = soft.flavour == "mindspeed" and moe and d["tp"] > 1 and not cells.get("etp")
+    if not blank or ranks % (d["ep"] * d["tp"]):
+        return d, ()
+    return d | {"etp": d["tp"]}, (f"expert tensor degree not stated: tp {d['tp']}",)
+
+
 def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float, Said]:
     """Return (job, strategy, batch scale, assumptions) of one row."""
     cards = whole(cells.get("num_accel"))
@@ -146,6 +157,7 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     wire = wire_of(cells.get("inter_bw_note", ""), per_node)
     cluster, said_cluster = cluster_of(cells, wire, cards)
     d, said_degrees = _degrees(cells, cards)
+    d, said_etp = _expert_tensor(cells, soft, d, model.is_moe)
     task = TASKS.get(cells.get("task") or "pretrain")
     if task is None:
         raise InputError(f"task {cells.get('task')} is not one that is priced")
@@ -157,10 +169,11 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     vpp, said_vpp = _vpp(cells, soft, d["pp"], model.layers)
     laid = max(round(batch / (d["dp"] * micro)), 1) * d["dp"] * micro
     per_stage = -(-model.layers // d["pp"])
+    repeated = again.layers * vpp  # Megatron's block method counts layers of each model chunk
     notes = (cells.get("notes") or "").lower()
     strategy = Strategy(
         **d, vpp=vpp, micro_batch=micro, global_batch=laid, seq=seq, precision=precision,
-        recompute=again.kind, recompute_layers=again.layers if again.layers < per_stage else 0,
+        recompute=again.kind, recompute_layers=repeated if repeated < per_stage else 0,
         zero=zero, hsdp_shard=shard, sequence_parallel=cut,
         schedule="interleaved" if vpp > 1 else "1f1b",
         gradient_dtype=_gradient(cells, soft), framework=soft.framework, task=task,
@@ -171,8 +184,8 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
         framework=soft.framework, task=task, flash=fused(notes, soft), stack=soft.flavour,
         era=soft.era,
     )  # fmt: skip
-    said = (*said_model, *said_cluster, *said_degrees, *said_dtype, *said_again, *said_zero,
-            *said_sp, *said_micro, *said_vpp)  # fmt: skip
+    said = (*said_model, *said_cluster, *said_degrees, *said_etp, *said_dtype, *said_again,
+            *said_zero, *said_sp, *said_micro, *said_vpp)  # fmt: skip
     if abs(laid / batch - 1.0) > 1e-9:
         said = (*said, f"global batch {batch:g} laid out as {laid}, time scaled")
     return job, strategy, batch / laid, said
