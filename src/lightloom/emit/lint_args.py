@@ -82,7 +82,9 @@ def check_launcher(name: str, script: Script) -> list[Finding]:
     words = list(script.words)
     starts = [i for i, w in enumerate(words) if w.text.rpartition("/")[2] in ("torchrun",)]
     for start in starts:
-        for option in options_in(tuple(words[start + 1 :])):
+        rest = words[start + 1 :]
+        program = next((i for i, w in enumerate(rest) if w.text.endswith(".py")), len(rest))
+        for option in options_in(tuple(rest[: program + 1])):
             key = option.name.replace("_", "-")
             if option.name not in LAUNCHER and key not in LAUNCHER:
                 out.append(say(name, option.line, "unknown-option", f"torchrun has no "
