@@ -45,21 +45,29 @@ def strategy_words(s: Strategy) -> str:
     return " · ".join(words)
 
 
+def _scale(step_s: float) -> tuple[str, float, int]:
+    """Return (unit, seconds of one, decimals) in which a step and its parts read best."""
+    unit, size = ("ms", 1e-3) if step_s < 1.0 else ("s", 1.0) if step_s < 600.0 else ("min", 60.0)
+    value = step_s / size
+    return unit, size, 1 if value >= 100.0 else 2 if value >= 10.0 else 3
+
+
 def time_table(plan: Plan) -> Table:
     """Return the step by part: seconds, share, and what hides under computation."""
     p = plan.prediction
+    unit, size, digits = _scale(p.step_s)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(_("step by part"))
-    for name in (_("time"), _("share"), _("hidden")):
+    for name in (unit, _("share"), _("hidden")):
         table.add_column(name, justify="right")
     for part, seconds in p.parts.items():
         hidden = p.hidden.get(part, 0.0)
-        if seconds <= 1e-9 * p.step_s and hidden <= 0.0:
+        if seconds <= 5e-5 * p.step_s and hidden <= 5e-5 * p.step_s:
             continue
-        table.add_row(_(NAMES.get(part, part)), show_time(seconds),
+        table.add_row(_(NAMES.get(part, part)), f"{seconds / size:,.{digits}f}",
                       f"{100.0 * seconds / p.step_s:.1f} %",
-                      show_time(hidden) if hidden > 0.0 else "")  # fmt: skip
-    table.add_row(_("step"), show_time(p.step_s), "100 %", "", style="bold")
+                      f"{hidden / size:,.{digits}f}" if hidden > 0.0 else "")  # fmt: skip
+    table.add_row(_("step"), f"{p.step_s / size:,.{digits}f}", "100.0 %", "", style="bold")
     return table
 
 
