@@ -201,7 +201,7 @@ def blocks_of(tiers: tuple[Tier, ...]) -> tuple[Block, ...]:
             add(tier, "down", slots, tier.c, room, delay)
             continue
         if tier.ports == "own":
-            delay = tier.latency / 2 if tier.shape == "star" else 0.0
+            delay = 0.0 if tier.shape == "grid" else tier.latency / 2
             room = whole / tier.c / tier.planes
             add(tier, "up", tier.planes, 1, room, delay)
             add(tier, "down", tier.planes, 1, room, delay)
