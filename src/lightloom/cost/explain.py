@@ -22,8 +22,8 @@ def walls(job: Job, strategy: Strategy, costs: Costs, row: int = 0) -> dict[str,
     """Return the share of the step that each wall takes; the largest binds.
 
     Compute: matrix kernels. Memory bandwidth: element-wise kernels and optimiser. Memory capacity:
-    recomputation, and the bubble and communication that sharding costs count elsewhere.
-    Communication: exposed messages. Failures: time lost over time that trains.
+    recomputation and the pipeline's bubble, which a model that fits would not need. Communication:
+    exposed messages. Failures: time lost over time that trains.
     """
     parts = {name: float(v[row]) for name, v in costs.parts.items()}
     step = float(costs.step_s[row])
@@ -31,9 +31,8 @@ def walls(job: Job, strategy: Strategy, costs: Costs, row: int = 0) -> dict[str,
     return {
         "compute": (parts["gemm"] + parts["attention"] + parts["experts"]) / step,
         "memory bandwidth": (parts["elementwise"] + parts["optimizer"]) / step,
-        "memory capacity": parts["recompute"] / step,
+        "memory capacity": (parts["recompute"] + parts["bubble"]) / step,
         "communication": float(costs.exposed_comm[row]),
-        "pipeline": parts["bubble"] / step,
         "failures": (1.0 - good) / good,
     }
 

@@ -134,6 +134,19 @@ def show_work(flops: float) -> str:
     return f"{flops:.3g} FLOP" if flops >= 1e21 else show_flops(flops).removesuffix("/s")
 
 
+def _most_exposed(plan: Plan) -> str:
+    """Return which axis most of the exposed communication is, or nothing where there is little."""
+    p = plan.prediction
+    shares = {axis: p.parts.get(axis, 0.0) for axis in ("tp", "cp", "ep", "pp", "dp")}
+    total = sum(shares.values())
+    if total < 0.02 * p.step_s:
+        return ""
+    axis = max(shares, key=lambda a: shares[a])
+    return _("; of the {a:.0f} % exposed communication {b:.0f} % is {c}").format(
+        a=100.0 * total / p.step_s, b=100.0 * shares[axis] / total, c=_(NAMES[axis])
+    )
+
+
 def _facts(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
     """Return memory, wall and the check against 6ND as (word, sentence)."""
     p = plan.prediction
@@ -147,7 +160,7 @@ def _facts(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
         a=show_work(details["six_n_d"]), b=show_work(p.model_flops), c=100.0 * (ratio - 1.0),
         d=show_time(p.step_s / ratio),
     )  # fmt: skip
-    return [(_("memory"), memory), (_("wall"), p.wall), (_("check"), check)]
+    return [(_("memory"), memory), (_("wall"), p.wall + _most_exposed(plan)), (_("check"), check)]
 
 
 def _running(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
