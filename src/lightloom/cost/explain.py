@@ -8,14 +8,8 @@ from .calibration import Calibration
 from .evaluate import Costs
 from .flops import CONVENTION
 from .frameworks import framework_of
+from .interval import outside_reasons
 from .job import Job
-
-MOST_MEASURED = 16384
-"""Cards of the largest published run with its configuration (Llama 3 405B)."""
-MEASURED = ("ampere", "hopper", "blackwell", "davinci")
-"""Generations of chips whose training runs are published with their configuration."""
-LAST_SOLD = 2026
-"""Chips of later years are road maps."""
 
 
 def walls(job: Job, strategy: Strategy, costs: Costs, row: int = 0) -> dict[str, float]:
@@ -46,18 +40,7 @@ def wall_of(job: Job, strategy: Strategy, costs: Costs, row: int = 0) -> str:
 
 def trust_of(job: Job, strategy: Strategy, cal: Calibration) -> tuple[bool, str]:
     """Return (outside the evidence, why in words)."""
-    reasons = []
-    if strategy.world_size > MOST_MEASURED:
-        reasons.append(f"no run above {MOST_MEASURED:,} cards is published")
-    if any(level.optics is not None for level in job.cluster.fabric.levels):
-        reasons.append("no run on an optical fabric is published")
-    chip = job.cluster.chip
-    if chip.arch not in MEASURED:
-        reasons.append(f"no run on {chip.title} is published with its configuration")
-    if chip.year > LAST_SOLD:
-        reasons.append(f"{chip.title} is a road map ({chip.year})")
-    if cal.made_from.startswith("assumed"):
-        reasons.append("constants are textbook shares, not calibrated")
+    reasons = outside_reasons(job, strategy.world_size, cal)
     if reasons:
         return True, "extrapolated: " + "; ".join(reasons)
     return False, f"inside the published range; calibrated on {cal.made_from}"
