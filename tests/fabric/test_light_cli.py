@@ -85,6 +85,7 @@ def test_topo_reads_a_plan_and_draws_its_heat(run: Run, tmp_path: Path) -> None:
         (("topo", "heat", *JOB, "--plot", "x.png"), 2, "SVG"),
         (("light", "grid", "--bands", "C"), 4, "holds 64"),
         (("light", "grid", "--rate", "200 Gb/s"), 4, "150 GHz"),
+        (("light", "line", "--spacing", "10 GHz"), 3, "wider than baud"),
         (("light", "budget", "--link", "spin"), 3, "nearest: spine"),
         (("wavelengths", "replay", "--setting", "nsfnet"), 3, "nearest"),
         (("wavelengths", "show", "nowhere.json"), 3, "does not exist"),
@@ -139,5 +140,14 @@ def test_light_says_what_is_shown_and_what_is_not(run: Run) -> None:
     assert "does not hold" in run("light", "lock", "--to", "80", "--seconds", "2")[1]
     assert "two quantities" in run("light", "budget")[1]
     assert "link down" in run("light", "budget", "--loss", "15")[1]
+    assert json.loads(run("light", "line", "--json")[1])["lightloom"]["total_db"] == pytest.approx(
+        21.1, abs=0.1
+    )
     parts = json.loads(run("light", "reconfigure", "--json")[1])
     assert parts["ocs-24"]["total"] == pytest.approx(80e-6)
+
+
+def test_a_second_opinion_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = run("light", "line", "--against", "gnpy")
+    assert code == 7 and "lightloom[optics]" in err

@@ -222,6 +222,23 @@ def test_diff_counts_what_changes() -> None:
     assert sum(d.removed for d in there) > 0
 
 
+MORE_EXPERT = {"tp": 8.0, "ep": 5.0, "cp": 2.0, "dp": 2.0, "pp": 1.0}
+
+
+@pytest.mark.parametrize("change", [{"ring_path": False}, {"volume": MORE_EXPERT}])
+def test_kept_light_stays_where_it_is(change: dict[str, object]) -> None:
+    old = generate(BIG, JOBS[1])
+    again = generate(BIG, JOBS[1], keep=old)
+    assert all((d.added, d.removed, d.moved) == (0, 0, 0) for d in difference(old, again))
+    fresh, kept = (
+        generate(BIG, JOBS[1], keep=k, **change)  # type: ignore[arg-type]
+        for k in (None, old)
+    )
+    assert check(kept, BIG) == []
+    moved = [sum(d.moved for d in difference(old, t)) for t in (fresh, kept)]
+    assert moved[1] <= moved[0] * 0.2 + 1
+
+
 def test_heat_has_the_bytes_of_the_routes() -> None:
     strategy = Strategy(tp=8, pp=8, dp=128, ep=64, global_batch=8192, seq=4096)
     volume = axis_bytes(load_model("deepseek-v3"), strategy)

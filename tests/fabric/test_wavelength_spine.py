@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightloom.core.errors import InfeasibleError, InputError
-from lightloom.fabric.wavelength_spine import bound, change, colour, degree, share_out, verify
+from lightloom.fabric.wavelength_spine import (
+    bound,
+    change,
+    colour,
+    degree,
+    recolour,
+    share_out,
+    verify,
+)
 
 
 def random_demand(seed: int, boards: int, classes: int, most: int) -> np.ndarray:
@@ -111,3 +119,17 @@ def test_shares_fit_and_follow_bytes(seed: int, boards: int, channels: int) -> N
     assert ((lit > 0) == (sent > 0)).all()
     slowest = (sent[sent > 0] / lit[sent > 0]).max()
     assert degree(np.ceil(sent / (slowest * 0.999)).astype(int).sum(axis=0)) > channels
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 7))
+def test_recolouring_is_right_and_keeps_what_it_can(seed: int, boards: int) -> None:
+    old, new = random_demand(seed, boards, 2, 4), random_demand(seed + 1, boards, 2, 4)
+    channels = max(bound(old, False), bound(new, False), 1)
+    before = colour(old, channels).pairs()
+    spine = recolour(before, new, channels)
+    assert verify(spine, new) == []
+    roomy = recolour(before, new, 4 * channels).pairs()
+    for (i, j, k), was in before.items():
+        count = min(len(was), int(new[k, i, j]))
+        assert set(sorted(was)[:count]) <= set(roomy.get((i, j, k), []))

@@ -163,3 +163,52 @@ def reconfigure(as_json: bool) -> None:
         for name, s in known.items()
     ]
     print_lines(table(("switch", "dark", "switch", "laser", "clock", "control"), rows))
+
+
+@light.command()
+@click.option("--spans", type=int, default=3, show_default=True, help="spans and amplifiers")
+@click.option("--km", type=float, default=100.0, show_default=True, help="length of a span")
+@click.option("--channels", type=int, default=96, show_default=True, help="on the fibre")
+@click.option("--spacing", default="50 GHz", show_default=True, help="grid")
+@click.option("--baud", type=float, default=32e9, show_default=True, help="symbols a second")
+@click.option("--dbm", type=float, default=0.0, show_default=True, help="power of a channel")
+@click.option("--against", type=click.Choice(["gnpy"]), default=None, help="a second opinion")
+@json_option
+def line(
+    spans: int, km: float, channels: int, spacing: str, baud: float, dbm: float,
+    against: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Signal over noise of an amplified line between two sites (not inside a machine)."""
+    import numpy as np
+
+    from lightloom.core.errors import InputError
+    from lightloom.core.units import parse_hertz
+    from lightloom.fabric.light_line import Line, Quality, quality
+
+    step = parse_hertz(spacing, "--spacing")
+    if spans < 1 or km <= 0 or channels < 2 or baud <= 0 or step < baud:
+        raise InputError("a line needs a span, a length, two channels and slots wider than baud")
+    frequency = (191.35e12 + step * np.arange(channels)).astype(np.float64)
+    watts = 1e-3 * 10 ** (dbm / 10)
+    course = Line(spans=spans, metres=1e3 * km)
+    rows: dict[str, Quality] = {}
+    if against:
+        from lightloom.fabric.light_gnpy import peer
+
+        rows["gnpy"], gamma, beta2 = peer(course, frequency, baud, watts)
+        course = Line(spans=spans, metres=1e3 * km, gamma=gamma, beta2=beta2)
+    rows = {"lightloom": quality(course, frequency, baud, watts), **rows}
+    worst = {
+        name: {"channel": int(np.argmin(q.total_db_C)), "total_db": float(q.total_db_C.min()),
+               "ase_db": float(q.ase_db_C[np.argmin(q.total_db_C)]),
+               "nli_db": float(q.nli_db_C[np.argmin(q.total_db_C)])}
+        for name, q in rows.items()
+    }  # fmt: skip
+    if as_json:
+        echo_json(worst)
+        return
+    for name, q in worst.items():
+        click.echo(
+            f"{name}: worst channel {q['channel']} of {channels}: {q['total_db']:.2f} dB "
+            f"(amplifiers {q['ase_db']:.2f}, nonlinearity {q['nli_db']:.2f})"
+        )

@@ -44,6 +44,7 @@ def light_options(function: Any) -> Any:
 @topo.command()
 @job_options
 @light_options
+@click.option("--keep", default="", metavar="OLD.topo", help="light that is on: touch no more")
 @click.option("-o", "--output", default="", metavar="JOB.topo", help="write the file")
 @json_option
 def gen(output: str, as_json: bool, **asked: Any) -> None:
@@ -99,6 +100,7 @@ def topo_of(plan: str | None, cluster: str | None, **asked: Any) -> Topo:
         "ring_path": asked["ring_path"], "spare": asked["spare"],
         "bands": tuple(b for b in asked["bands"].split("+") if b),
         "made_by": f"lightloom {__version__}",
+        "keep": _read(asked["keep"]) if asked.get("keep") else None,
     }  # fmt: skip
     names = ("tp", "pp", "dp", "cp", "ep")
     if plan:

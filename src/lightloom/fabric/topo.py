@@ -26,7 +26,7 @@ from .light_grid import bands_for
 from .topo_demand import PATTERN, RELATIVE, Demand, axis_groups, demands, edges, ring_order
 from .wavelength_pool import ChannelPool, Lightpath, Refusal, runs
 from .wavelength_routes import best_routes
-from .wavelength_spine import colour, share_out
+from .wavelength_spine import colour, recolour, share_out
 
 STAR = ("spine", "switch", "fat-tree", "rail", "dragonfly")
 INNER_CHANNELS = 8
@@ -35,6 +35,8 @@ F64 = NDArray[np.float64]
 Edge = tuple[int, int]
 Lit = tuple["Ask", tuple[int, ...], list[int]]
 """A lightpath: what it serves, the ports or guides it passes, its channels."""
+Now = dict[tuple[str, int, int], list[tuple[tuple[int, ...], list[int]]]]
+"""Light that is on: (axis, src, dst) -> ports or guides, and channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,13 @@ def generate(
     cluster: Cluster, axes: dict[str, int], placement: Placement | None = None, *,
     volume: dict[str, float] | None = None, ring_path: bool = True, spare: int = 1,
     bands: tuple[str, ...] = (), plan: str = "", plan_sha256: str = "", etp: int = 1,
-    made_by: str = "",
+    made_by: str = "", keep: Topo | None = None,
 ) -> Topo:  # fmt: skip
     """Return the light of a job cut into `axes` on `cluster`.
 
     `volume`: bytes per rank, axis and step (`axis_bytes`); None lays channels out in assumed
-    proportions. `spare`: channels of each fibre kept dark for hitless moves.
+    proportions. `spare`: channels of each fibre kept dark for hitless moves. `keep`: light of the
+    same machine that is on already; channels that are still wanted stay where they are.
     """
     place = placement or Placement()
     world = _world(cluster, axes)
@@ -144,7 +147,8 @@ def generate(
         level = levels[need.level]
         made = _routes(level, need, volume)
         routes += made
-        circuits += _circuits(level, need.units, _asks(made, ring_path))
+        lit = _lit_now(keep, level, need.units)
+        circuits += _circuits(level, need.units, _asks(made, ring_path), lit)
     if not circuits and world > 1:
         raise InfeasibleError(
             f"no group of this job crosses an optical level of {cluster.name}",
@@ -199,10 +203,28 @@ def _asks(routes: list[LightRoute], ring_path: bool) -> list[Ask]:
     return [Ask(axis, src, dst, size) for (axis, src, dst), size in sorted(total.items())]
 
 
+def _lit_now(keep: Topo | None, level: LightLevel, units: tuple[tuple[int, int], ...]) -> Now:
+    """Return (axis, src, dst) -> (via, channels) that is on in the first of `units`."""
+    out: Now = {}
+    if keep is None or level.name not in {x.name for x in keep.levels}:
+        return out
+    was = keep.level(level.name)
+    if (was.kind, was.shape, was.fibres, was.channels) != (
+        level.kind, level.shape, level.fibres, level.channels,
+    ):  # fmt: skip
+        return out
+    unit = units[0][0]
+    for c in keep.circuits:
+        if c.level == level.name and any(first <= unit < first + n for first, n in c.units):
+            channels = range(c.first, min(c.first + c.count, level.channels - level.spare))
+            out.setdefault((c.axis, c.src, c.dst), []).append((c.via, list(channels)))
+    return out
+
+
 def _circuits(
-    level: LightLevel, units: tuple[tuple[int, int], ...], asks: list[Ask]
+    level: LightLevel, units: tuple[tuple[int, int], ...], asks: list[Ask], now: Now
 ) -> list[Circuit]:
-    lit = _star(level, asks) if level.star else _direct(level, asks)
+    lit = _star(level, asks, now) if level.star else _direct(level, asks, now)
     out = []
     for ask, via, channels in lit:
         for first, count in runs(sum(1 << c for c in channels)):
@@ -222,15 +244,24 @@ def _circuits(
     return out
 
 
-def _star(level: LightLevel, asks: list[Ask]) -> list[Lit]:
+def _star(level: LightLevel, asks: list[Ask], now: Now) -> list[Lit]:
     """Return channels of every ask through a cross-connect: provably no clash, none wasted."""
     axes = sorted({ask.axis for ask in asks})
     n, usable = level.children, level.channels - level.spare
     bytes_KIJ = np.zeros((len(axes), n, n))
     for ask in asks:
         bytes_KIJ[axes.index(ask.axis), ask.src, ask.dst] += ask.bytes
+    on = {
+        (src, dst, axes.index(axis)): [
+            via[0] % level.fibres * usable + c for via, channels in rows for c in channels
+        ]
+        for (axis, src, dst), rows in now.items()
+        if axis in axes
+    }
     try:
-        lit = colour(share_out(bytes_KIJ, level.fibres * usable), level.fibres * usable).pairs()
+        total = level.fibres * usable
+        need = share_out(bytes_KIJ, total)
+        lit = (recolour(on, need, total) if on else colour(need, total)).pairs()
     except InfeasibleError as error:
         raise InfeasibleError(f"level {level.name}: {error.what}", out=error.out) from error
     out: list[Lit] = []
@@ -244,7 +275,7 @@ def _star(level: LightLevel, asks: list[Ask]) -> list[Lit]:
     return out
 
 
-def _direct(level: LightLevel, asks: list[Ask]) -> list[Lit]:
+def _direct(level: LightLevel, asks: list[Ask], now: Now) -> list[Lit]:
     """Return channels of every ask along guides between neighbours, continuity kept."""
     pairs = guides(level)
     out: list[list[tuple[int, int, float]]] = [[] for _ in range(level.children)]
@@ -266,11 +297,11 @@ def _direct(level: LightLevel, asks: list[Ask]) -> list[Lit]:
         )
     time = _fair_time(asks, way, len(pairs), usable)
     for _ in range(200):
-        lit = _first_fit(asks, way, len(pairs), usable, time)
+        lit = _first_fit(asks, way, len(pairs), usable, time, now)
         if lit is not None:
             return lit
         time *= 1.03
-    lit = _first_fit(asks, way, len(pairs), usable, math.inf)
+    lit = _first_fit(asks, way, len(pairs), usable, math.inf, {})
     if lit is None:
         raise InfeasibleError(
             f"level {level.name}: no assignment keeps one channel per lightpath end to end"
@@ -297,19 +328,30 @@ def _fair_time(asks: list[Ask], way: dict[Edge, tuple[int, ...]], count: int, us
 
 
 def _first_fit(
-    asks: list[Ask], way: dict[Edge, tuple[int, ...]], count: int, usable: int, time: float
-) -> list[Lit] | None:
-    pool = ChannelPool(count, usable)
+    asks: list[Ask], way: dict[Edge, tuple[int, ...]], count: int, usable: int, time: float,
+    now: Now,
+) -> list[Lit] | None:  # fmt: skip
+    pool, have = ChannelPool(count, usable), {}
+    for ask in asks:
+        links = way[ask.src, ask.dst]
+        rows = now.get((ask.axis, ask.src, ask.dst), [])
+        on = [c for via, channels in rows if via == links for c in channels]
+        have[ask] = tuple(sorted(on)[: max(1, math.ceil(ask.bytes / time - 1e-9))])
+        if have[ask]:
+            pool.light(Lightpath(f"{ask.axis} {ask.src}-{ask.dst}", "job", "", links, have[ask]))
     lit = []
     order = sorted(asks, key=lambda a: (-len(way[a.src, a.dst]), -a.bytes, a.axis, a.src, a.dst))
     for ask in order:
         links = way[ask.src, ask.dst]
-        need = max(1, math.ceil(ask.bytes / time - 1e-9))
-        name = f"{ask.axis} {ask.src}-{ask.dst}"
-        path: Lightpath | Refusal = pool.admit(name, "job", ask.axis, [links], need)
-        if isinstance(path, Refusal):
-            return None
-        lit.append((ask, links, list(path.channels)))
+        need = max(1, math.ceil(ask.bytes / time - 1e-9)) - len(have[ask])
+        name = f"{ask.axis} {ask.src}-{ask.dst}+"
+        new: tuple[int, ...] = ()
+        if need > 0:
+            path: Lightpath | Refusal = pool.admit(name, "job", ask.axis, [links], need)
+            if isinstance(path, Refusal):
+                return None
+            new = path.channels
+        lit.append((ask, links, sorted((*have[ask], *new))))
     return lit
 
 

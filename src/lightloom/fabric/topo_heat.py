@@ -5,6 +5,7 @@ Axes: A senders, B receivers of one unit.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,28 +107,48 @@ def difference(old: Topo, new: Topo) -> list[Difference]:
     """Return the change of light by level; equal files give no added, removed or moved."""
     out = []
     for name in dict.fromkeys([x.name for x in old.levels] + [x.name for x in new.levels]):
-        before, after = _lit(old, name), _lit(new, name)
-        added = removed = moved = kept = touched = 0
-        for key in before.keys() | after.keys():
-            was, now = before.get(key, set()), after.get(key, set())
-            same = len(was & now)
-            both = min(len(was), len(now)) - same
-            kept += same
-            moved += both
-            added += max(0, len(now) - same - both)
-            removed += max(0, len(was) - same - both)
-            touched += was != now
-        out.append(Difference(name, added, removed, moved, kept, touched))
+        before, after = _by_unit(old, name), _by_unit(new, name)
+        same = Counter((before.get(u, ()), after.get(u, ())) for u in before.keys() | after.keys())
+        total = np.zeros(5, np.int64)
+        for (was, now), units in same.items():
+            total += units * np.array(_change(_lit(old, was), _lit(new, now)))
+        out.append(Difference(name, *total.tolist()))
     return out
 
 
-def _lit(topo: Topo, level: str) -> dict[tuple[int, int, int, str], set[tuple[object, int]]]:
-    out: dict[tuple[int, int, int, str], set[tuple[object, int]]] = {}
-    for c in topo.circuits:
+Places = dict[tuple[int, int, str], set[tuple[object, int]]]
+
+
+def _change(before: Places, after: Places) -> tuple[int, int, int, int, int]:
+    added = removed = moved = kept = touched = 0
+    for key in before.keys() | after.keys():
+        was, now = before.get(key, set()), after.get(key, set())
+        same = len(was & now)
+        both = min(len(was), len(now)) - same
+        kept += same
+        moved += both
+        added += max(0, len(now) - same - both)
+        removed += max(0, len(was) - same - both)
+        touched += was != now
+    return added, removed, moved, kept, touched
+
+
+def _by_unit(topo: Topo, level: str) -> dict[int, tuple[int, ...]]:
+    """Return the circuits of every unit, as indices."""
+    out: dict[int, list[int]] = {}
+    for index, c in enumerate(topo.circuits):
         if c.level == level:
-            places = {(c.via, channel) for channel in range(c.first, c.first + c.count)}
             for unit in expand(c.units):
-                out.setdefault((unit, c.src, c.dst, c.axis), set()).update(places)
+                out.setdefault(unit, []).append(index)
+    return {unit: tuple(rows) for unit, rows in out.items()}
+
+
+def _lit(topo: Topo, rows: tuple[int, ...]) -> Places:
+    out: Places = {}
+    for index in rows:
+        c = topo.circuits[index]
+        places = {(c.via, channel) for channel in range(c.first, c.first + c.count)}
+        out.setdefault((c.src, c.dst, c.axis), set()).update(places)
     return out
 
 

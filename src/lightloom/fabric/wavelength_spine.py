@@ -121,19 +121,48 @@ def colour(demand_KIJ: I64, channels: int, separate: bool = False) -> Spine:
             f"{need} channels needed at the busiest board ({board}), the spine has {channels}",
             out=f"scale the demand by {channels / need:.2f}, or add fibres",
         )
-    senders, receivers = demand_KIJ.shape[1:]
-    spine = Spine(
-        [[NOBODY] * channels for _ in range(senders)],
-        [[NOBODY] * channels for _ in range(receivers)],
-        [[NOBODY] * channels for _ in range(senders)], channels,
-        [(1 << channels) - 1] * senders, [(1 << channels) - 1] * receivers,
-    )  # fmt: skip
+    spine = _dark(demand_KIJ, channels)
     first = 0
     for pool, classes in _pools(demand_KIJ, separate):
         window = ((1 << pool) - 1) << first
         _fill(spine, demand_KIJ, classes, window)
         first += pool
     return spine
+
+
+def recolour(
+    lit: Mapping[tuple[int, int, int], Sequence[int]], demand_KIJ: I64, channels: int
+) -> Spine:
+    """Return an assignment of a new demand that keeps the channels `lit` where it can.
+
+    A pair and class keeps its lowest channels up to the new count; only what is missing is added,
+    and others swap only where no common free channel is left.
+    """
+    need = bound(demand_KIJ, False)
+    if need > channels:
+        raise InfeasibleError(f"{need} channels needed at one board, the spine has {channels}")
+    spine = _dark(demand_KIJ, channels)
+    missing = []
+    for k, i, j in np.argwhere(demand_KIJ).tolist():
+        count = int(demand_KIJ[k, i, j])
+        kept = [c for c in sorted(lit.get((i, j, k), ())) if c < channels][:count]
+        for channel in kept:
+            _set(spine, i, j, channel, k)
+        missing.append((i, j, k, count - len(kept)))
+    for i, j, k, count in missing:
+        for _ in range(count):
+            _add(spine, i, j, k, (1 << channels) - 1)
+    return spine
+
+
+def _dark(demand_KIJ: I64, channels: int) -> Spine:
+    senders, receivers = demand_KIJ.shape[1:]
+    return Spine(
+        [[NOBODY] * channels for _ in range(senders)],
+        [[NOBODY] * channels for _ in range(receivers)],
+        [[NOBODY] * channels for _ in range(senders)], channels,
+        [(1 << channels) - 1] * senders, [(1 << channels) - 1] * receivers,
+    )  # fmt: skip
 
 
 def _pools(demand_KIJ: I64, separate: bool) -> list[tuple[int, list[int]]]:
