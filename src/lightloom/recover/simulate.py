@@ -384,7 +384,7 @@ class World:
         self.now = until
 
 
-def simulate(seed: int, faults: int = 4, calm: float = 400.0) -> World:
+def simulate(seed: int, faults: int = 4, calm: float = 240.0) -> World:
     """Play one seeded schedule and return the world; an AssertionError names the invariant."""
     world = World(seed)
     world.play(world.random.uniform(20, 60))

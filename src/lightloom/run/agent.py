@@ -114,7 +114,7 @@ class Agent:
         known = max(d.agent for d in all_doors(self.folder))
         if self.me != min(living) or not self.spec.respawn or self.state.leaving:
             return
-        if self.stop_at is None and known < self.spec.agents + 8:
+        if self.stop_at is None and known < self.spec.agents + 64:
             self.log.event("agent-replaced", lost=agent, by=known + 1)
             self.replacements.append(launch(self.folder, known + 1, count, joins=True))
 
@@ -448,6 +448,7 @@ class Agent:
         os.set_blocking(wake_w, False)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         self.net.watch(wake_r, partial(_drain, wake_r))
+        system.prompt(-10)
         next_tick = time.monotonic()
         while not self.over:
             for key, _ in self.select.select(max(next_tick - time.monotonic(), 0.0)):

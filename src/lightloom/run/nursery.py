@@ -49,6 +49,7 @@ NewsType = Born | Ended
 def main(fd: int, folder: Path, agent: int) -> None:
     """Serve requests until the agent closes its end."""
     system.die_with_parent(int(os.environ["LIGHTLOOM_PARENT"]), f"ll-nursery-{agent}")
+    system.prompt(0)
     spec = load(folder)
     link = socket.socket(fileno=fd)
     _import_torch(spec)

@@ -127,3 +127,11 @@ def polite() -> None:
     if os.uname().machine in ("x86_64", "aarch64"):
         number = {"x86_64": 251, "aarch64": 30}[os.uname().machine]
         libc.syscall(number, 1, 0, 3 << 13)
+
+
+def prompt(level: int) -> None:
+    """Set the CPU priority of this process; without the right to raise it, it stays as it is."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, level)
+    except PermissionError:
+        return

@@ -44,6 +44,7 @@ class Pace:
 def main(fd: int, run: Path, agent: int) -> None:
     """Serve jobs until the agent closes its end."""
     system.die_with_parent(int(os.environ["LIGHTLOOM_PARENT"]), f"ll-writer-{agent}")
+    system.prompt(0)
     system.polite()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=fd)
