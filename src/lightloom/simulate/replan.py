@@ -19,6 +19,7 @@ from lightloom.core.played import Choice, Replan
 from lightloom.core.strategy import Strategy
 from lightloom.core.timeline import COMM, COMPUTE, Timeline
 from lightloom.core.traffic import AXIS_CLASS, CLASSES
+from lightloom.cost.calibration import Calibration
 from lightloom.cost.columns import SCHEDULES
 from lightloom.cost.comm import collective_seconds
 from lightloom.cost.flops import parameters_of
@@ -135,19 +136,21 @@ def _scaled(work: StepWork, load: dict[str, float]) -> StepWork:
     return replace(work, stages=tuple(map(stage, work.stages)))
 
 
-def _played(job: Job, s: Strategy, load: dict[str, float], slow_P: F64) -> tuple[Record, Units]:
+def _played(
+    job: Job, s: Strategy, load: dict[str, float], slow_P: F64, cal: Calibration | None = None
+) -> tuple[Record, Units]:  # fmt: skip
     """Return one step of `s` under the load; `slow_P` per pipeline rank."""
     check_strategy(job, s)
     graph = build(make(s.schedule, s.pp, s.micro_batches, chunks_of(s.schedule, s.vpp)))
-    program = compile_step(graph, _scaled(work_of(job, s), load))
+    program = compile_step(graph, _scaled(work_of(job, s, cal), load))
     units = fold(s, np.repeat(slow_P, s.world_size // s.pp))
     amount, _ = constants().drag_of(job.cluster.chip.arch)
     return play(program, units, None, dict.fromkeys(CLASSES, amount)), units
 
 
-def played(job: Job, strategy: Strategy) -> float:
+def played(job: Job, strategy: Strategy, calibration: Calibration | None = None) -> float:
     """Return seconds of one quiet step of `strategy`."""
-    return _played(job, strategy, {}, np.ones(strategy.pp))[0].end
+    return _played(job, strategy, {}, np.ones(strategy.pp), calibration)[0].end
 
 
 def replan(
