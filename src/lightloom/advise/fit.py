@@ -57,13 +57,9 @@ class Situation(NamedTuple):
 def parse_growth(text: str) -> float:
     """Return growth a year from ``3x/year``, ``1.5x/6mo`` or ``2x/quarter``."""
     factor, mark, period = text.strip().lower().partition("/")
-    words = {
-        "year": YEAR_S,
-        "y": YEAR_S,
-        "month": YEAR_S / 12,
-        "mo": YEAR_S / 12,
-        "quarter": YEAR_S / 4,
-    }
+    month = YEAR_S / 12
+    words = {"year": YEAR_S, "y": YEAR_S, "month": month, "mo": month, "quarter": 3 * month}
+    words |= {f"{name}s": seconds for name, seconds in words.items()}
     number = period.rstrip("abcdefghijklmnopqrstuvwxyz").strip() or "1"
     unit = period.removeprefix(number).strip() or "year"
     if not factor.endswith("x") or not mark:

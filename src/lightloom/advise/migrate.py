@@ -165,10 +165,10 @@ def operators_of(
     found = [judge(name, lines, product, version) for name, lines in where.items()]
     by_name: dict[str, Operator] = {}
     for model in models:
-        for one in of_model(model, product, version):
-            before = by_name[one.name].where if one.name in by_name else ()
-            marked = tuple(f"{model.name} {w}" for w in one.where)
-            by_name[one.name] = msgspec.structs.replace(one, where=(*before, *marked))
+        for op in of_model(model, product, version):
+            before = by_name[op.name].where if op.name in by_name else ()
+            marked = tuple(f"{model.name} {w}" for w in op.where)
+            by_name[op.name] = msgspec.structs.replace(op, where=(*before, *marked))
     found += [o for o in by_name.values() if o.name not in where]
     order = {"absent": 0, "slow": 1, "unknown": 2, "supported": 3}
     return sorted(found, key=lambda o: (order[o.state], o.name))
@@ -194,11 +194,11 @@ def notes_of(
     for name, one in used:
         if not one.torch:
             out.append(f"{name} does not import torch: only texts were looked at")
-    for model in models:
-        out.append(
-            f"next: lightloom plan {model.name} --cluster atlas-900-a3 -o plan.json; "
-            "lightloom emit plan.json --for mindspeed"
-        )
+    out += [
+        f"next: lightloom plan {model.name} --cluster atlas-900-a3 -o plan.json; "
+        "lightloom emit plan.json --for mindspeed"
+        for model in models
+    ]
     if models and product != "950":
         out.append(
             "910B and 910C have no FP8 arithmetic: weights published in FP8 are read as BF16"

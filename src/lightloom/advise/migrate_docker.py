@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lightloom.core.migration import Change, Lacking, VersionSet
+from lightloom.core.migration import Action, Change, Lacking, VersionSet
 from lightloom.emit.dockerfile import STACKS
 from lightloom.emit.facts import load, origin_line
 
@@ -153,12 +153,12 @@ def move_env_line(where: str, raw: str, changes: list[Change], lacking: list[Lac
             kept.append(f"{name}={value}")
             continue
         after = [f"{k}={v}" for k, v in found.pairs]
-        action = "removed" if found.lacking else "kept" if found.kept else "replaced"
+        action: Action = "removed" if found.lacking else "kept" if found.kept else "replaced"
         changes.append(
             Change(
                 where=where,
                 action=action,
-                before=f"{name}={value}",  # type: ignore[arg-type]
+                before=f"{name}={value}",
                 after=" ".join(after),
                 why=found.why,
                 source=found.source,

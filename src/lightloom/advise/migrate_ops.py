@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from lightloom.core.files import CATALOG, read_bytes
-from lightloom.core.migration import Operator
+from lightloom.core.migration import Operator, State
 from lightloom.core.model import Block, Model
 
 PRODUCTS = {"a2": "Atlas A2 (910B)", "a3": "Atlas A3 (910C)", "950": "Ascend 950DT"}
@@ -66,6 +66,7 @@ PACKAGES = {
 """Packages of CUDA kernels and the nearest on Ascend; empty: none known."""
 
 
+CUDA = "derived: a package of CUDA kernels"
 ALIAS = {"torch.utils.data.DistributedSampler": "torch.utils.data.distributed.DistributedSampler"}
 """Names under which users know an entry of the list."""
 
@@ -118,67 +119,35 @@ def known(name: str, version: str) -> dict[str, Any] | None:
 def judge(name: str, where: Iterable[str], product: str, version: str) -> Operator:
     """Return the state of one name on one product."""
     lines, facts = tuple(where), known(name, version)
+    types = tuple(facts.get("types", ())) if facts else ()
+    state, why, source = ruling(name, facts, product, version)
+    return Operator(name=name, state=state, where=lines, why=why, types=types, source=source)
+
+
+def ruling(
+    name: str, facts: dict[str, Any] | None, product: str, version: str
+) -> tuple[State, str, str]:
+    """Return (state, why, source) of a name from its published facts."""
     head = name.split(".")[0]
     if head in PACKAGES:
         near = PACKAGES[head]
-        return Operator(
-            name=name,
-            state="absent",
-            where=lines,
-            source="derived: CUDA kernels",
-            why=f"nearest: {near}" if near else "no counterpart known",
-        )
+        return "absent", f"nearest: {near}" if near else "no counterpart known", CUDA
     if facts is None:
-        return Operator(
-            name=name,
-            state="unknown",
-            where=lines,
-            source=origin(),
-            why="not in the published list: nobody verified it" + fused(name),
-        )
-    types = tuple(facts.get("types", ()))
+        why = "not in the published list: nobody verified it"
+        return "unknown", why + fused(name), origin()
     note = "" if facts["version"] == version else f"from the list of torch {facts['version']}; "
     if not facts.get(product, False):
+        no = f"{note}listed as not supported on {PRODUCTS[product]}"
         if name.startswith(TENSOR) or name.count(".") == 1:
-            return Operator(
-                name=name,
-                state="slow",
-                where=lines,
-                types=types,
-                source=origin(),
-                why=f"{note}listed as not supported on {PRODUCTS[product]}: torch_npu "
-                "falls back to the host, or fails",
-            )
-        return Operator(
-            name=name,
-            state="absent",
-            where=lines,
-            types=types,
-            source=origin(),
-            why=f"{note}listed as not supported on {PRODUCTS[product]}",
-        )
+            return "slow", f"{no}: torch_npu falls back to the host, or fails", origin()
+        return "absent", no, origin()
     if facts.get("host"):
-        return Operator(
-            name=name,
-            state="slow",
-            where=lines,
-            types=types,
-            source=origin(),
-            why=f"{note}the list says that it may fall back to the host",
-        )
+        return "slow", f"{note}the list says that it may fall back to the host", origin()
     if name in WAITS:
-        return Operator(
-            name=name,
-            state="slow",
-            where=lines,
-            types=types,
-            source="derived: the host needs the result",
-            why="the device queue drains",
-        )
-    why = note + ("the list verifies " + " ".join(types) if types and "bf16" not in types else "")
-    return Operator(
-        name=name, state="supported", where=lines, types=types, source=origin(), why=why.strip("; ")
-    )
+        return "slow", "the device queue drains", "derived: the host needs the result"
+    types = facts.get("types", ())
+    limit = f"the list verifies {' '.join(types)}" if types and "bf16" not in types else ""
+    return "supported", (note + limit).rstrip("; "), origin()
 
 
 def fused(name: str) -> str:

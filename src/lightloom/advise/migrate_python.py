@@ -36,6 +36,10 @@ WIDE = {
 }
 
 
+Placed = ast.stmt | ast.expr
+"""Nodes that have a place in the text."""
+
+
 class Used(NamedTuple):
     """What a program uses."""
 
@@ -110,17 +114,18 @@ class _Work(ast.NodeVisitor):
         self.group_s: float | None = None
         self.quiet = False
 
-    def span(self, node: ast.AST) -> tuple[int, int]:
+    def span(self, node: Placed) -> tuple[int, int]:
         """Return the byte range of a node."""
-        start = self.starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-        return start, self.starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        start = self.starts[node.lineno - 1] + node.col_offset
+        last, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        return start, self.starts[last - 1] + column
 
-    def source(self, node: ast.AST) -> str:
+    def source(self, node: Placed) -> str:
         """Return the text of a node."""
         start, end = self.span(node)
         return self.data[start:end].decode(errors="replace")
 
-    def edit(self, node: ast.AST, new: str, why: str, source: str = "published: torch_npu") -> None:
+    def edit(self, node: Placed, new: str, why: str, source: str = "published: torch_npu") -> None:
         """Replace a node and note why."""
         start, end = self.span(node)
         old = self.data[start:end].decode(errors="replace")
@@ -130,7 +135,7 @@ class _Work(ast.NodeVisitor):
         self.changes.append(
             Change(
                 where=f"{self.name}:{node.lineno}",
-                action="replaced",  # type: ignore[attr-defined]
+                action="replaced",
                 before=old,
                 after=new,
                 why=why,
@@ -138,13 +143,13 @@ class _Work(ast.NodeVisitor):
             )
         )
 
-    def lose(self, node: ast.AST, what: str, why: str, nearest: str = "") -> None:
+    def lose(self, node: Placed, what: str, why: str, nearest: str = "") -> None:
         """Note something without a counterpart."""
         self.lacking.append(
             Lacking(
                 where=f"{self.name}:{node.lineno}",
                 what=what,
-                why=why,  # type: ignore[attr-defined]
+                why=why,
                 nearest=nearest,
             )
         )
@@ -159,9 +164,9 @@ class _Work(ast.NodeVisitor):
             return ""
         return ".".join([self.alias[node.id], *reversed(parts)])
 
-    def use(self, name: str, node: ast.AST) -> None:
+    def use(self, name: str, node: Placed) -> None:
         """Note the use of an operator."""
-        self.names.setdefault(name, []).append(node.lineno)  # type: ignore[attr-defined]
+        self.names.setdefault(name, []).append(node.lineno)
 
     def apply(self) -> str:
         """Return the program with all edits made, outermost first where they nest."""
@@ -223,7 +228,7 @@ class _Work(ast.NodeVisitor):
             )
         )
 
-    def package(self, node: ast.AST, head: str) -> None:
+    def package(self, node: Placed, head: str) -> None:
         """List a package of CUDA kernels; its import stays, for only its user can replace it."""
         if head in PACKAGES:
             self.use(head, node)

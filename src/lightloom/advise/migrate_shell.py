@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from lightloom.core.migration import Change, Lacking
+from lightloom.core.migration import Action, Change, Lacking
 from lightloom.emit.check import group_seconds
 from lightloom.emit.facts import load, origin_line
 from lightloom.emit.lint_args import LAUNCHER
@@ -89,16 +89,15 @@ class _Line:
         self.changes: list[Change] = []
         self.lacking: list[Lacking] = []
 
-    def change(self, action: str, before: str, after: str, why: str, source: str) -> None:
+    def change(self, action: Action, before: str, after: str, why: str, source: str) -> None:
         """Note one change."""
-        kind = {"r": "replaced", "k": "kept", "x": "removed", "a": "added"}[action]
         self.changes.append(
             Change(
                 where=self.where,
-                action=kind,
+                action=action,
                 before=before,
                 after=after,
-                why=why,  # type: ignore[arg-type]
+                why=why,
                 source=source,
             )
         )
@@ -139,10 +138,10 @@ def move_variables(raw: str, line: _Line) -> str:
         after = " ".join(f"{k}={v}" for k, v in found.pairs)
         if found.lacking:
             line.lost(before, found.why, found.nearest)
-            line.change("x", before, "", found.why, found.source)
+            line.change("removed", before, "", found.why, found.source)
             new, gone = new[: m.start()] + new[m.end() :], True
             continue
-        line.change("k" if found.kept else "r", before, after, found.why, found.source)
+        line.change("kept" if found.kept else "replaced", before, after, found.why, found.source)
         head = re.fullmatch(r"\s*(export\s+)?", raw[: m.start()])
         if len(found.pairs) > 1 and head and not raw[m.end() :].strip():
             after = f"\n{head[0]}".join(f"{k}={v}" for k, v in found.pairs)
@@ -162,7 +161,8 @@ def move_flags(raw: str, line: _Line, product: str) -> str:
     out: list[str] = []
     skip = False
     for i, part in enumerate(parts):
-        word, tail = re.fullmatch(r"(.*?)([\"')]*)", part, re.S).groups()  # type: ignore[union-attr]
+        word = part.rstrip("\"')")
+        tail = part[len(word) :]
         flag, _, inside = word.lstrip("\"'(").partition("=")
         if flag.startswith("--"):
             skip = False
@@ -182,9 +182,9 @@ def move_flags(raw: str, line: _Line, product: str) -> str:
             after = " ".join([new, *values[: int(keep)]]) if new else ""
             source = f"published: option list of {origin_line('mindspeed')}"
             if new:
-                line.change("r", before, after, why, source)
+                line.change("replaced", before, after, why, source)
             else:
-                line.change("x", before, "", why, source)
+                line.change("removed", before, "", why, source)
                 line.lost(before, why, "")
             out.append(new + (f"={inside}" if inside and keep else "") + tail)
             skip = not keep
@@ -215,15 +215,15 @@ def move_commands(raw: str, line: _Line) -> str:
     new = raw
     for pattern, to, why in COMMANDS:
         for m in re.finditer(pattern, new):
-            line.change("r", m[0], m.expand(to), why, "published: CANN documentation")
+            line.change("replaced", m[0], m.expand(to), why, "published: CANN documentation")
         new = re.sub(pattern, to, new)
     for pattern, what, nearest in NONE_COMMANDS:
-        m = re.search(pattern, raw)
-        if m:
-            line.lost(m[0].rstrip("\\ "), f"{what}: no equal on Ascend; left as it is", nearest)
+        hit = re.search(pattern, raw)
+        if hit:
+            line.lost(hit[0].rstrip("\\ "), f"{what}: no equal on Ascend; left as it is", nearest)
     if "--tokenizer-type" in new and "HuggingFaceTokenizer" in new:
         line.change(
-            "r",
+            "replaced",
             "HuggingFaceTokenizer",
             "PretrainedFromHF",
             "MindSpeed's name",

@@ -29,7 +29,7 @@ SINGLE = {
 """Shipped prices that are one figure, with unit."""
 MONEY = {"electricity_kwh", "colocation_kw_month", "salary_year"}
 """Figures counted in currency, beside rent.* and capital.*."""
-SHARES = {"network_share", "residual_share", "utilisation"}
+SHARES = {"network_share", "residual_share", "utilisation", "building_share"}
 """Figures that must lie between 0 and 1."""
 POSITIVE = {"utilisation", "life_years", "pue"}
 """Figures that divide, so they must be above 0."""

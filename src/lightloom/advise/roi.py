@@ -100,7 +100,7 @@ def own_lines(run: Run, v: Mapping[str, float], hours: float, kw: float) -> dict
     capital = v["capital"] * cards
     network = 0.0 if run.network_included else capital * share / (1.0 - share)
     months = paid * 12.0
-    building = max(0.0, v["colocation_kw_month"] - v["pue"] * v["electricity_kwh"] * HOURS / 12.0)
+    building = v["colocation_kw_month"] * v["building_share"]
     return {
         "hardware": capital * (1.0 - left) / v["life_years"] * paid,
         "network": network * (1.0 - left) / v["life_years"] * paid,
@@ -131,7 +131,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "financing": ("interest", "capital", "residual_share", "utilisation"),
     "power": ("electricity_kwh", "step_s"),
     "cooling": ("pue", "electricity_kwh"),
-    "site": ("colocation_kw_month", "pue", "electricity_kwh", "utilisation"),
+    "site": ("colocation_kw_month", "building_share", "utilisation"),
     "staff": ("staff_per_1000", "staff_least", "salary_year"),
     "rent": ("rent", "step_s"),
     "goodput": ("goodput",),
@@ -145,7 +145,7 @@ HOW = {
     "financing": "interest x mean of value and residual x years / utilisation",
     "power": "kW of cards and hosts x hours x tariff",
     "cooling": "(PUE - 1) x power: cooling and losses of the site",
-    "site": "colocation less its energy: building, space, distribution",
+    "site": "the part of a colocation price that is not energy: space, distribution",
     "staff": "people x salary x time",
     "rent": "cards x hours x rent; hardware, network, power, cooling, site, financing inside",
     "goodput": "everything above again for the time lost to failures",

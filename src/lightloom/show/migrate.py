@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich.console import Console
 from rich.text import Text
 
 from lightloom.core.lang import _
@@ -38,33 +39,9 @@ def show_migration(m: Migration) -> None:
             "unknown": _("unknown"),
         }
         out.print(f"{_('operators')}: " + ", ".join(f"{states[s]} {w}" for s, w in words.items()))
-    if m.lacking:
-        out.print()
-        out.print(Text(_("no counterpart: decide"), style="bold"))
-        t = plain(_("where"), _("what"), _("why"), _("nearest"), left=4)
-        for x in m.lacking[:30]:
-            t.add_row(x.where, short(x.what), x.why, x.nearest)
-        out.print(t)
-    bad = [o for o in m.operators if o.state != "supported"]
-    if bad:
-        out.print()
-        t = plain(_("operator"), _("state"), _("where"), _("why"), left=4)
-        for o in bad[:24]:
-            t.add_row(o.name, _(o.state), ", ".join(o.where[:2]), o.why)
-        out.print(t)
-        if len(bad) > 24:
-            out.print(_("{n} more: --json or MIGRATION.md").format(n=len(bad) - 24))
-    if m.operators:
-        out.print(Text(f"{_('source')}: {m.operators[-1].source}", style="bright_black"))
-    changed = [c for c in m.changes if c.action != "kept"]
-    if changed:
-        out.print()
-        t = plain(_("where"), _("before"), _("after"), _("why"), left=4)
-        for c in changed[:40]:
-            t.add_row(c.where, short(c.before), short(c.after) or "-", short(c.why, 80))
-        out.print(t)
-        if len(changed) > 40:
-            out.print(_("{n} more: --json or MIGRATION.md").format(n=len(changed) - 40))
+    _lacking(out, m)
+    _operators(out, m)
+    _changes(out, m)
     _settings(out, m)
     out.print()
     for v in m.versions[:3]:
@@ -80,7 +57,43 @@ def show_migration(m: Migration) -> None:
         out.print(f"{_('wrote')} {', '.join(m.files)}")
 
 
-def _settings(out, m: Migration) -> None:  # type: ignore[no-untyped-def]
+def _lacking(out: Console, m: Migration) -> None:
+    if m.lacking:
+        out.print()
+        out.print(Text(_("no counterpart: decide"), style="bold"))
+        t = plain(_("where"), _("what"), _("why"), _("nearest"), left=4)
+        for x in m.lacking[:30]:
+            t.add_row(x.where, short(x.what), x.why, x.nearest)
+        out.print(t)
+
+
+def _operators(out: Console, m: Migration) -> None:
+    bad = [o for o in m.operators if o.state != "supported"]
+    if bad:
+        out.print()
+        t = plain(_("operator"), _("state"), _("where"), _("why"), left=4)
+        for o in bad[:24]:
+            t.add_row(o.name, _(o.state), ", ".join(o.where[:2]), o.why)
+        out.print(t)
+        if len(bad) > 24:
+            out.print(_("{n} more: --json or MIGRATION.md").format(n=len(bad) - 24))
+    if m.operators:
+        out.print(Text(f"{_('source')}: {m.operators[-1].source}", style="bright_black"))
+
+
+def _changes(out: Console, m: Migration) -> None:
+    changed = [c for c in m.changes if c.action != "kept"]
+    if changed:
+        out.print()
+        t = plain(_("where"), _("before"), _("after"), _("why"), left=4)
+        for c in changed[:40]:
+            t.add_row(c.where, short(c.before), short(c.after) or "-", short(c.why, 80))
+        out.print(t)
+        if len(changed) > 40:
+            out.print(_("{n} more: --json or MIGRATION.md").format(n=len(changed) - 40))
+
+
+def _settings(out: Console, m: Migration) -> None:
     """Print time-outs, ports, TLS, memory and what the checkers say."""
     out.print()
     for f in m.settings:
