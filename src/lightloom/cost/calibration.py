@@ -130,6 +130,8 @@ class Comm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     gather: CommLaw = CommLaw()
     reduce: CommLaw = CommLaw()
     exchange: CommLaw = CommLaw()
+    dispatch: float = 0.65
+    """Share of an outer level's rate that experts' dispatch reaches: many small writes at once."""
     in_switch: float = 1.2
     """Rate of reductions inside the switch over the ring's rate, 8 ranks and more."""
     hop_s: float = 1.5e-6

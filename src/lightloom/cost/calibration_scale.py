@@ -12,14 +12,17 @@ from .job import Job
 from .memo import per_object
 
 ABSOLUTE = {"under_tp": 0.0, "under_cp": 0.0, "under_ep": 0.0, "under_pp": 0.0, "under_dp": 0.0,
-            "step_s": 0.0, "jitter": 0.0}  # fmt: skip
+            "step_s": 0.0, "jitter": 0.0, "attention_floor": 0.0}  # fmt: skip
 """Parts that are values of their own (with what they are before calibration), not factors:
-share of hidden communication that still costs, seconds of a step, spread of ranks."""
+share of hidden communication that still costs, seconds of a step, spread of ranks; least time of
+attention over its FLOPs at the peak (what a stack's own kernel reaches however long the row)."""
 STACK = {
-    "megatron": "bridge", "mindspeed": "mindspeed", "torchtitan": "torchtitan",
+    "megatron": "nemo", "mindspeed": "mindspeed", "torchtitan": "torchtitan",
     "fsdp": "composer", "deepspeed": "megatron-deepspeed", "mindspore": "mindformers",
 }  # fmt: skip
 """Software stack assumed for a framework where none is named: the one measured most."""
+STACK_OF_EXPERTS = {"megatron": "bridge"}
+"""The same for models with experts, where it differs."""
 NARROW = ("fp8", "fp8-block", "fp4", "int8", "int4")
 
 
@@ -33,7 +36,10 @@ def era_of(year: int) -> str:
 def keys_of(job: Job, dtype: str) -> tuple[str, ...]:
     """Return what a job is, as keys; `dtype` the arithmetic of its matrices."""
     arch = job.cluster.chip.arch
-    stack = job.stack or STACK.get(job.framework, job.framework)
+    usual = STACK.get(job.framework, job.framework)
+    if job.model.is_moe:
+        usual = STACK_OF_EXPERTS.get(job.framework, usual)
+    stack = job.stack or usual
     era, levels = era_of(job.era), job.cluster.fabric.levels
     tier = f"net-{levels[-1].tier}" if len(levels) > 1 else "net-none"
     width = "narrow" if dtype in NARROW else "wide"

@@ -16,23 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .anatomy import anatomy_of
-from .calibration import Calibration
+from .calibration import Calibration, Kernels
 from .calibration_scale import ABSOLUTE, keys_of
 from .columns import columns_of
 from .evaluate import evaluate
 from .evidence_rows import Row
-from .layer_table import host_seconds
+from .layer_table import BACKWARD_WORK, host_seconds
+from .layer_time import attention_costs
 from .precision import parse_precision
 
 F64 = NDArray[np.float64]
 KERNELS = ("gemm", "attention", "experts", "elementwise")
 WIRES = ("tp", "cp", "ep")
-SHOWN = (*KERNELS, "recompute", *WIRES, "pp", "dp", "bubble", "optimizer")
+SHOWN = (*KERNELS, "floor", "recompute", *WIRES, "pp", "dp", "bubble", "optimizer")
 AXES = ("tp", "cp", "ep", "pp", "dp")
 KINDS: dict[str, tuple[str, ...]] = {
     "soft": ("*", "arch", "stack", "stack arch"),
     "gemm": ("width", "arch width", "stack width"),
     "attention": ("*", "era", "arch era", "stack"),
+    "attention_floor": ("*", "stack arch"),
     "experts": ("*", "arch"),
     "elementwise": ("*", "stack"),
     "host": ("*", "stack"),
@@ -43,8 +45,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Part -> what may change its factor. Few on purpose: each is a cause, none a source."""
 START = {"under_tp": 0.13, "under_cp": 0.13, "under_ep": 0.13, "under_pp": 0.13, "under_dp": 0.13,
-         "step_s": 0.02, "jitter": 0.006}  # fmt: skip
-LOOSE = ("host",)
+         "step_s": 0.02, "jitter": 0.006, "attention_floor": 1.5}  # fmt: skip
+LOOSE = ("host", "attention_floor")
 """Parts whose causes differ by factors, not by shares: hardly held."""
 ALL_PRIOR, KIND_PRIOR, LOOSE_PRIOR = 0.02, 0.05, 0.005
 """How strongly a general factor and a special one are held at their start."""
@@ -83,7 +85,8 @@ def step_table(rows: Sequence[Row], cal: Calibration) -> StepTable:
         assert row.job is not None and row.strategy is not None
         c = columns_of([row.strategy])
         costs = evaluate(row.job, c, plain)
-        shown.append([float(costs.parts[p][0]) * row.scale for p in SHOWN])
+        parts = {n: float(v[0]) for n, v in costs.parts.items()} | {"floor": _floor(row)}
+        shown.append([parts[p] * row.scale for p in SHOWN])
         hidden.append([float(costs.hidden[a][0]) * row.scale for a in AXES])
         host.append(_host(row, plain) * row.scale)
     return StepTable(
@@ -93,6 +96,19 @@ def step_table(rows: Sequence[Row], cal: Calibration) -> StepTable:
         tuple(keys_of(r.job, parse_precision(r.strategy.precision).mlp)
               for r in rows if r.job and r.strategy),
     )  # fmt: skip
+
+
+def _floor(row: Row) -> float:
+    """Return seconds of a step's attention, forward and backward, at the chip's peak."""
+    job, s = row.job, row.strategy
+    assert job is not None and s is not None
+    c, precision = columns_of([s]), parse_precision(s.precision)
+    a = anatomy_of(job.model)
+    flops = attention_costs(job, a, precision, c, Kernels())[2]
+    layers = float((flops[:, 0] * a.count_B).sum()) / s.pp
+    return (
+        s.micro_batches * layers * (1.0 + BACKWARD_WORK) / job.cluster.chip.peak_of(precision.core)
+    )
 
 
 def _host(row: Row, cal: Calibration) -> float:
@@ -140,7 +156,10 @@ def step_seconds(t: StepTable, g: dict[str, F64]) -> F64:
     p = dict(zip(SHOWN, t.shown_PR, strict=True))
     h = dict(zip(AXES, t.hidden_AR, strict=True))
     plain = sum((p[k] for k in KERNELS), np.zeros_like(t.host_R))
-    busy = g["soft"] * sum((p[k] * g[k] for k in KERNELS), np.zeros_like(plain))
+    scaled = {k: p[k] * g[k] for k in KERNELS}
+    least = p["floor"] * g["attention_floor"]
+    scaled["attention"] = np.sqrt(np.sqrt(scaled["attention"] ** 4 + least**4))
+    busy = g["soft"] * sum(scaled.values(), np.zeros_like(plain))
     busy = busy * (1.0 + p["recompute"] / np.maximum(plain, 1e-12))
     wires = sum((p[k] * g[k] + h[k] * g[f"under_{k}"] for k in WIRES), np.zeros_like(plain))
     before = plain + p["recompute"] + sum((p[k] for k in WIRES), np.zeros_like(plain))
@@ -150,8 +169,7 @@ def step_seconds(t: StepTable, g: dict[str, F64]) -> F64:
     total: F64 = (work + bubble) * (1.0 + g["jitter"] * late)
     total = total + p["pp"] * g["pp"] + h["pp"] * g["under_pp"]
     total = total + p["dp"] * g["dp"] + h["dp"] * g["under_dp"]
-    total = total + p["optimizer"] * g["optimizer"] + g["step_s"]
-    return total
+    return total + p["optimizer"] * g["optimizer"] + g["step_s"]
 
 
 def _factors(d: _Design, v: F64, size: int) -> dict[str, F64]:

@@ -172,7 +172,8 @@ def dispatch_seconds(
     for span in _spans(fabric, g, s, law, c):
         units = np.maximum(g / span.inside, 1.0)
         copies = units * (1.0 - (1.0 - 1.0 / units) ** k)
-        moved = size * copies * (1.0 - 1.0 / units) / span.rate
+        better = 1.0 if span.first else c.dispatch / c.of(span.level.tier)
+        moved = size * copies * (1.0 - 1.0 / units) / (span.rate * better)
         wire = np.where(span.used, np.maximum(wire, moved), wire)
         hop = (law.step_s if span.first else c.hop_s) + (0.0 if span.first else span.level.latency)
         doublings = np.ceil(np.log2(np.maximum(span.reach / span.inside, 1.0)))

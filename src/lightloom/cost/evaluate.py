@@ -32,6 +32,7 @@ from .comm import collective_seconds
 from .flops import model_flops_per_sequence, parameters_of
 from .frameworks import framework_of
 from .goodput import goodput_of
+from .interval import bounds_of
 from .job import Job
 from .layer_table import LAYER_KEY, LayerTable, layer_table
 from .memo import per_object
@@ -50,8 +51,6 @@ HOLDING_KEY = ("tp", "ep", "etp", "dp", "cp", "zero", "hsdp_shard", "gradient_dt
 LAYOUT_KEY = ("pp", "vpp", "schedule")
 TIME_PARTS = (*lt.TIME_NAMES, "pp", "dp", "bubble", "optimizer", "data", "straggler")
 COMM_PARTS = ("tp", "cp", "ep", "pp", "dp")
-WIDE = (-0.35, 0.35)
-"""Log-ratio interval where calibration gives none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -412,6 +411,16 @@ def peak_bytes(t: Tables, rows: slice, cal: Calibration) -> F64:
     return peak
 
 
+def _bounds(job: Job, c: Columns, cal: Calibration) -> tuple[F64, F64]:
+    """Return factors of the 90 % interval on the step time of each candidate."""
+    tables = [bounds_of(cal, job, parse_precision(p).mlp, c.world) for p in c.precisions]
+    if len(tables) == 1:
+        return tables[0]
+    low, high = (np.stack([t[i] for t in tables]) for i in (0, 1))
+    rows = np.arange(len(c))
+    return low[c.precision, rows], high[c.precision, rows]
+
+
 def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> dict[str, Any]:
     """Return every array of `Costs` for candidates `rows` (already cut out as `c`)."""
     parts, hidden = _times(job, c, t, rows, cal)
@@ -430,9 +439,9 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
     watts, joules = energy_of(
         job.cluster, used, job.cards, step, matrix, parts["elementwise"] + parts["optimizer"]
     )
-    low, high = cal.interval.get("*", WIDE)
+    low, high = _bounds(job, c, cal)
     return {
-        "step_s": step, "low_s": step * np.exp(low), "high_s": step * np.exp(high),
+        "step_s": step, "low_s": step * low, "high_s": step * high,
         "parts": parts, "hidden": hidden, "peak_bytes": peak, "fits": peak <= job.usable,
         "tokens_per_s_per_card": batch * seq / (step * job.cards),
         "mfu": mfu, "hfu": mfu * (1.0 + extra / flops), "model_flops": flops,

@@ -30,6 +30,44 @@ HOLD = 10.0
 """Rows at the general spread that each special spread is held by."""
 
 
+MOST_MEASURED = 16384
+"""Cards of the largest published run with its configuration (Llama 3 405B)."""
+MEASURED = ("ampere", "hopper", "blackwell", "davinci")
+"""Generations of chips whose training runs are published with their configuration."""
+LAST_SOLD = 2026
+"""Chips of later years are road maps."""
+
+
+def outside_reasons(job: Job, cards: int, cal: Calibration) -> list[str]:
+    """Return why a job of `cards` cards lies outside the evidence; empty where it does not."""
+    reasons = []
+    if cards > MOST_MEASURED:
+        reasons.append(f"no run above {MOST_MEASURED:,} cards is published")
+    if any(level.optics is not None for level in job.cluster.fabric.levels):
+        reasons.append("no run on an optical fabric is published")
+    chip = job.cluster.chip
+    if chip.arch not in MEASURED:
+        reasons.append(f"no run on {chip.title} is published with its configuration")
+    if chip.year > LAST_SOLD:
+        reasons.append(f"{chip.title} is a road map ({chip.year})")
+    if cal.made_from.startswith("assumed"):
+        reasons.append("constants are textbook shares, not calibrated")
+    return reasons
+
+
+def bounds_of(
+    cal: Calibration, job: Job, dtype: str, world_N: NDArray[np.int64]
+) -> tuple[F64, F64]:
+    """Return factors (low, high) on the step time of candidates of `world_N` cards."""
+    always = bool(outside_reasons(job, 0, cal))
+    low, high = (np.full(len(world_N), np.exp(x)) for x in interval_of(cal, job, dtype, always))
+    large = world_N > MOST_MEASURED
+    if large.any() and not always:
+        wide = interval_of(cal, job, dtype, True)
+        low, high = (np.where(large, np.exp(w), x) for w, x in zip(wide, (low, high), strict=True))
+    return low, high
+
+
 def width_keys(job: Job, dtype: str) -> tuple[str, ...]:
     """Return what may change the spread of a job's residuals."""
     keys = keys_of(job, dtype)

@@ -29,6 +29,8 @@ LAYER_KEY = (*KERNEL_KEY, "recompute", "overlap_tp", "overlap_ep")
 """Columns that a layer sees; with partial recomputation also pp and recompute_layers."""
 LOSS_BYTES = 14.0
 """Bytes per logit that the loss moves: bf16 read, fp32 written and read, gradient written."""
+BACKWARD_WORK = 2.5
+"""FLOPs of attention backward over forward."""
 ACCUMULATE_BYTES = 8.0
 """Bytes a parameter to add a micro-batch's gradient to the fp32 sum (read and write)."""
 EXPERT_KERNELS = 30.0
@@ -83,6 +85,12 @@ def recompute_share(job: Job, c: Columns) -> F64:
     return share
 
 
+def _longer(a: F64, b: F64) -> F64:
+    """Return the smooth maximum of two times (their 4-norm)."""
+    both: F64 = np.sqrt(np.sqrt(a**4 + b**4))
+    return both
+
+
 def _pad(values: F64, kinds: int) -> F64:
     short = kinds - values.shape[-2]
     if short == 0:
@@ -112,7 +120,11 @@ def _layer(job: Job, a: Anatomy, p: Precision, c: Columns, cal: Calibration) -> 
     element = kernels.memory_seconds(chip, bytes_, k)
     f = scales_of(cal, job, p.mlp)
     gemm, expert = gemm * (f["soft"] * f["gemm"]), expert * (f["soft"] * f["experts"])
-    core, core_back = (x * (f["soft"] * f["attention"]) for x in (core, core_back))
+    floor = f["attention_floor"] * core_flops[: len(core)] / chip.peak_of(p.core)
+    core, core_back = (
+        f["soft"] * _longer(f["attention"] * x, work * floor)
+        for x, work in ((core, 1.0), (core_back, BACKWARD_WORK))
+    )
     element = element * (f["soft"] * f["elementwise"])
     wires = (f["tp"] * lt.tensor_comm(job, a, p, c, t, cal),
              f["cp"] * lt.context_comm(job, a, p, c, cal),
@@ -221,7 +233,7 @@ def layer_table(job: Job, c: Columns, p: Precision, cal: Calibration) -> LayerTa
     ahead = _comm(job, c, x, cal, cost, again, scales)
     host = host_seconds(a, c, p, cal) * scales["host"] * (3.0 + again)
     device = cost[: lt.LAUNCH].sum(axis=0) + cost[lt.TP : lt.EP + 1].sum(axis=0)
-    cost[lt.LAUNCH] = np.sqrt(np.sqrt(host**4 + device**4)) - device
+    cost[lt.LAUNCH] = _longer(host, device) - device
     cost[lt.FORWARD] = forward + ahead + cost[lt.LAUNCH] / 3.0
     cost[lt.WEIGHT] = trains * (x.gemm[2] + x.expert)
     total = cost[: lt.FORWARD].sum(axis=0)
