@@ -34,7 +34,7 @@ def replan(plan: str, measured: str, steps: float, top: int, output: str, as_jso
 
     loaded = read_json(plan, Plan, "plan")
     timeline = read_timeline(measured)
-    result = judge(loaded, timeline, splits_around, steps=steps, top=top,
+    result = judge(loaded, timeline, other_splits, steps=steps, top=top,
                    said=progress("other splits"))  # fmt: skip
     if output and not result.keep:
         from lightloom.cost.predict import make_plan
@@ -52,6 +52,28 @@ def replan(plan: str, measured: str, steps: float, top: int, output: str, as_jso
     if output:
         click.echo("nothing written: the split stays" if result.keep else f"wrote {output}",
                    err=True)  # fmt: skip
+
+
+def other_splits(plan: Plan) -> Sequence[tuple[str, Strategy]]:
+    """Return the neighbours of the plan's split, then the planner's own best for these cards."""
+    from lightloom.plan.decide import Asked, run
+    from lightloom.plan.space import Fixes
+    from lightloom.simulate.scenario import job_of
+
+    found = {strategy: words for words, strategy in splits_around(plan)}
+    asked = Asked(Fixes(), precision=plan.strategy.precision, top=8)
+    for choice in run(job_of(plan), asked).best:
+        s = choice.strategy
+        if s.world_size == plan.strategy.world_size and s != plan.strategy:
+            found.setdefault(s, words_between(plan.strategy, s))
+    return [(words, strategy) for strategy, words in found.items()]
+
+
+def words_between(old: Strategy, new: Strategy) -> str:
+    """Return the options that differ, as one would type them."""
+    names = ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "recompute", "schedule", "zero")
+    changed = [n for n in names if getattr(old, n) != getattr(new, n)]
+    return " ".join(f"--{n.replace('_', '-')} {getattr(new, n)}" for n in changed) or "overlaps"
 
 
 def splits_around(plan: Plan) -> Sequence[tuple[str, Strategy]]:
