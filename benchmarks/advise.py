@@ -56,7 +56,26 @@ DEVICE = """  {
     }
   },
 """
+END = """  {
+    "name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": %d
+  }
+  ],
+  "traceName": "made"
+}
+"""
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+WATCH = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+sys.stderr.write(done.stderr[-2000:])
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+print(done.stdout)
+sys.exit(done.returncode)
+"""
+"""Runs a command, prints CPU seconds and peak MB, then its output."""
 
 
 def write_trace(path: Path, size: float, rank: int = 0, seed: int = 0) -> dict[str, float]:
@@ -84,8 +103,7 @@ def write_trace(path: Path, size: float, rank: int = 0, seed: int = 0) -> dict[s
                     total["hidden_s"] += shared
                     end = max(end, at + 5 + took + alone)
             at, n = at + 10, n + 1
-        out.write('  {\n    "name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", '
-                  f'"ts": {at}\n  }}\n  ],\n  "traceName": "made"\n}}\n')  # fmt: skip
+        out.write(END % at)
     total["span_s"] = end - start
     total["idle_s"] = total["span_s"] - total["compute_s"] - total["comm_s"] + total["hidden_s"]
     return {name: us * 1e-6 for name, us in total.items()}
@@ -93,11 +111,8 @@ def write_trace(path: Path, size: float, rank: int = 0, seed: int = 0) -> dict[s
 
 def measure(command: list[str]) -> tuple[float, float, float, str]:
     """Return (CPU seconds, wall seconds, peak MB, stdout) of a process and its children."""
-    code = ("import resource,subprocess,sys;p=subprocess.run(sys.argv[1:],capture_output=True,text="
-            "True);u=resource.getrusage(resource.RUSAGE_CHILDREN);sys.stderr.write(p.stderr[-2000:]"
-            ");print(u.ru_utime+u.ru_stime,u.ru_maxrss/1024);print(p.stdout);sys.exit(p.returncode)")  # fmt: skip
     begin = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", WATCH, *command], capture_output=True, text=True)
     wall = time.perf_counter() - begin
     if done.returncode:
         raise SystemExit(f"{command}: {done.stderr}")
@@ -173,6 +188,13 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+RIGHT = """Worst deviation over ranks of compute, communication, exposed, idle. Goal: 0.1 point;
+Ascend 1 us against the profiler's own tables; transfer share DLRM 3.7, Ascend 3.5 and 3.8 (mean
+3.65) +- 0.5 point."""
+CORES = """Two processes read a set of ranks; CPU over wall is the number of cores used (the machine
+is shared: other work takes its part of the wall)."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--big", action="store_true")
@@ -180,41 +202,40 @@ def main() -> None:
     parser.add_argument("--damaged", type=int, default=0)
     parser.add_argument("--pairs", default=str(HERE / "advise_pairs.json"))
     args = parser.parse_args()
-    out = ["# Reading profiles\n", f"`python benchmarks/advise.py {' '.join(sys.argv[1:])}`. CPU is "
-           "user plus system time of a fresh process, best of three, on a shared 2-core machine.\n",
-           "## Right\n", "Worst deviation over ranks of compute, communication, exposed, idle. Goal:"
-           " 0.1 point; Ascend 1 us against the profiler's own tables; transfer share DLRM 3.7, "
-           "Ascend 3.5 and 3.8 (mean 3.65) +- 0.5.\n",
-           table(["set", "points of the window", "against its own table", "transfer share",
-                  "verdict"], reference_rows())]  # fmt: skip
-    rows = []
+    asked = [" --big"] * args.big + [" --peer PYTHON"] * bool(args.peer)
+    asked += [f" --damaged {args.damaged}"] * bool(args.damaged)
+    out = ["# Reading profiles\n", f"`python benchmarks/advise.py{''.join(asked)}`. CPU is user plus "
+           "system time of a fresh process, best of three, on a shared 2-core machine.\n"]  # fmt: skip
+    head = ["set", "points of the window", "against its own table", "transfer share", "verdict"]
+    out += ["## Right\n", RIGHT + "\n", table(head, reference_rows())]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)
-        sizes = [("94 MB", 94e6, "1.0 s, 80 MB"), *([("1 GB", 1e9, "10 s, 150 MB")] * args.big)]
-        for label, size, goal in sizes:
-            truth = write_trace(folder / "made.json", size)
-            cpu, _, peak, text = best(advise(folder / "made.json"), 3 if size < 2e8 else 1)
-            peer = hta(args.peer, folder) if args.peer and size < 2e8 else "-"
-            rows.append(
-                [label, f"{cpu:.2f} s, {peak:.0f} MB", goal, peer, f"{check(text, truth):.4f}"]
-            )
-        (folder / "made.json").unlink()
-        out += ["## Fast\n", "A made Kineto trace (seed 0) whose totals are known.\n",
-                table(["trace", "CPU, memory", "goal", "peer, same run", "off, points"], rows)]  # fmt: skip
-        out += ["Two processes read a set of ranks; CPU over wall is the number of cores used (the "
-                "machine is shared).\n",
-                table(["set", "CPU s", "wall s", "cores"], eight_ranks(folder))]  # fmt: skip
+        head = ["trace", "CPU, memory", "goal", "peer, same run", "off, points"]
+        out += ["## Fast\n", "A made Kineto trace (seed 0) whose totals are known.\n"]
+        out += [table(head, speed_rows(folder, args.big, args.peer))]
+        out += [CORES + "\n", table(["set", "CPU s", "wall s", "cores"], eight_ranks(folder))]
     if Path(args.pairs).exists():
         out.append(pairs(Path(args.pairs)))
     if args.damaged:
-        done = subprocess.run([sys.executable, "tests/advise/mutations.py", str(args.damaged),
-                               "100000"], capture_output=True, text=True, cwd=HERE.parent)  # fmt: skip
-        out += [
-            "## Damaged input\n",
-            f"`{done.stdout.strip() or done.stderr[-200:]}`, no traceback.\n",
-        ]
+        command = [sys.executable, "tests/advise/mutations.py", str(args.damaged), "100000"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent)
+        said = done.stdout.strip() or done.stderr[-300:]
+        out += ["## Damaged input\n", f"`{said}`, no traceback.\n"]
     (HERE / "advise.md").write_text("\n".join(out))
     print("\n".join(out))
+
+
+def speed_rows(folder: Path, big: bool, peer: str) -> list[list[str]]:
+    """Return one row per made trace."""
+    rows = []
+    sizes = [("94 MB", 94e6, "1.0 s, 80 MB"), *([("1 GB", 1e9, "10 s, 150 MB")] * big)]
+    for label, size, goal in sizes:
+        truth = write_trace(folder / "made.json", size)
+        cpu, _, peak, text = best(advise(folder / "made.json"), 3 if size < 2e8 else 2)
+        said = hta(peer, folder) if peer and size < 2e8 else "-"
+        rows.append([label, f"{cpu:.2f} s, {peak:.0f} MB", goal, said, f"{check(text, truth):.4f}"])
+    (folder / "made.json").unlink()
+    return rows
 
 
 def pairs(path: Path) -> str:

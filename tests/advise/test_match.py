@@ -104,3 +104,24 @@ def test_shifted_blocks_and_nouns_agree():
     blocks = shifted(blocks, clocks_of(blocks))
     worst = max(c.end_skew_s for c in collectives_of(blocks))
     assert worst < 1e-6
+
+
+def test_messages_of_different_pairs_are_not_one_collective():
+    def rank(r):
+        rows = [Span(1000 * i + 100 * r, 1000 * i + 100 * r + 50, r, "to 1", COMM, "send forward")
+                for i in range(5)]  # fmt: skip
+        return timeline_of(rows, source="x")
+
+    waits = waits_of(ranks({r: rank(r) for r in range(3)}))
+    assert waits.blocks == []
+
+
+def test_simulated_communication_is_transfer():
+    from lightloom.advise.read_others import _pure
+
+    rows = [Span(0, 100, 0, "s", COMPUTE, "F"), Span(100, 160, 0, "c", COMM, "tp", 8, "tp:0,1", 4)]
+    t = timeline_of(rows, source="simulated")
+    profile = RankProfile(rank=0, source="simulated", path="x", timeline=t, library=_pure(t))
+    sync = waits_of([profile]).sync
+    assert (sync.how, sync.transfer_share) == ("library", 1.0)
+    assert sync.transfer_s == pytest.approx(60e-9)

@@ -88,6 +88,8 @@ def _keys(t: Timeline) -> dict[tuple[str, str], I64]:
     rows = np.flatnonzero(t.kind_N == COMM)
     rows = rows[np.argsort(t.start_N[rows], kind="stable")]
     own = t.match_N[rows]
+    if bool((own >= 0).any()):
+        rows, own = rows[own >= 0], own[own >= 0]
     found: dict[tuple[str, str], list[int]] = {}
     groups = [t.groups[g] if g >= 0 else "" for g in t.group_N[rows]]
     for row, group, number in zip(rows.tolist(), groups, own.tolist(), strict=True):
@@ -203,6 +205,19 @@ def shifted(blocks: list[Block], clocks: Clocks) -> list[Block]:
                   b.bytes_K, b.step_K, b.together)
         )  # fmt: skip
     return moved
+
+
+def coherent(blocks: list[Block]) -> list[Block]:
+    """Return the blocks whose ranks are inside at the same time in at least half of the cases.
+
+    Messages between pairs carry one name on all ranks; the k-th of one rank need not be the k-th
+    of another. What no common moment holds together is left unmatched.
+    """
+    return [
+        b
+        for b in blocks
+        if b.together or float(np.mean(b.last_start <= b.end_KR.min(axis=1))) >= 0.5
+    ]
 
 
 def collectives_of(blocks: list[Block], limit: int = 200) -> tuple[Collective, ...]:

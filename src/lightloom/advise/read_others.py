@@ -147,11 +147,20 @@ def read_timeline_ranks(path: Path) -> list[RankProfile]:
         out.append(
             RankProfile(
                 rank=rank, source=t.source or "timeline", path=str(path), timeline=t,
-                steps=tuple(steps), world_size=whole(t.meta.get("world_size", 0)),
+                steps=tuple(steps), library=_pure(t), world_size=whole(t.meta.get("world_size", 0)),
                 device=t.meta.get("device", ""),
             )
         )  # fmt: skip
     return out
+
+
+def _pure(t: Timeline) -> tuple[Library, ...]:
+    """Return the account of a simulated timeline: its communication holds transfer only."""
+    if t.source != "simulated":
+        return ()
+    took = np.where(t.kind_N == COMM, t.end_N - t.start_N, 0).astype(float) * 1e-9
+    seconds = np.bincount(t.name_N, took, len(t.names)).tolist()
+    return tuple(Library(n, s, s, 0.0, 0.0) for n, s in zip(t.names, seconds, strict=True) if s)
 
 
 def _of_rank(t: Timeline, rank: int) -> Timeline:

@@ -11,7 +11,7 @@ import numpy as np
 from lightloom.core.advice import Clocks, Sync
 from lightloom.core.timeline import COMM, COMPUTE, COPY, Timeline
 
-from .match import Block, match, shifted
+from .match import Block, coherent, match, shifted
 from .match import clocks_of as judge_clocks
 from .profile import Library, RankProfile
 from .split import NS, Union, both, length, of_kind, split_of, union
@@ -49,7 +49,7 @@ def waits_of(profiles: list[RankProfile]) -> Waits:
     clocks = judge_clocks(blocks) if blocks else Clocks(state="unknown", why="one rank")
     if not blocks and len(timelines) > 1:
         clocks = Clocks(state="unknown", why="no collective is shared by two of these ranks")
-    blocks = shifted(blocks, clocks)
+    blocks = coherent(shifted(blocks, clocks))
     origin = min((t.origin_ns for t in timelines.values()), default=0)
     late = _late(blocks) if clocks.state in ("verified", "corrected") else {}
     if any(p.library for p in profiles):

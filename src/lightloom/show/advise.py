@@ -81,7 +81,7 @@ def sync_line(a: Advice) -> str:
         )
     elif sum(s.last.values()) > 1:
         text += _(", the last rank varies")
-    if s.how == "library":
+    if s.how == "library" and a.format != "simulated":
         text += _(" (the library's own account)")
     return text
 
