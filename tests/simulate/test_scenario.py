@@ -81,11 +81,25 @@ def test_a_slow_link_slows_what_crosses_it(moe: Plan) -> None:
         ("card:17", "nothing to play"), ("card:99999=1.2x", "cards"), ("card:3@12s=1.2x", "start"),
         ("card:x=1.2x", "not a number"), ("rank:64=1.2x", "ranks"), ("card:3=0.5x", "faster"),
         ("card:3=big", "factor"), ("board:4000=1.5x", "units"), ("disk:mars:3=1.2x", "mars"),
+        ("link:c0-q1=2x", "no end"),
     ],
 )  # fmt: skip
 def test_faults_that_cannot_be_played_are_answered(dense: Plan, fault: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         simulate(dense, Scenario(faults=(parse_fault(fault),)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "many"),
+    [("link:17=2x", 1), ("link:c0-c1=2x", 2), ("link:c17-spine=2x", 1), ("link:n0-n1=2x", 16)],
+)
+def test_links_are_named_as_the_fabric_names_them(
+    made: Callable[[str, str], Plan], fault: str, many: int
+) -> None:
+    cluster = "supernode-8192" if "spine" in fault else "dgx-h100"
+    slow = slowness(made("dense", cluster), (parse_fault(fault),))
+    assert int((slow.wait_C > 1.0).sum()) == many
+    assert slow.slow_C.max() == 1.0
 
 
 def test_a_host_slows_all_its_cards(dense: Plan) -> None:

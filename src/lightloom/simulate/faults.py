@@ -5,6 +5,8 @@ Axes: C cards of the job in the order of `step.units` (pp, dp, cp, tp).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +94,9 @@ def _factor(fault: Fault) -> float:
 def _touched(plan: Plan, fault: Fault, rank_C: I64, order: I64) -> I64:
     """Return the positions (0 .. C-1) of the cards that the fault touches."""
     kind, where = fault.kind, fault.where
+    if "-" in where and ":" not in where:
+        cards = sorted({c for end in where.split("-") for c in _end(plan.cluster, end, fault)})
+        return _by_card(plan, cards, fault, order)
     if ":" in where:
         kind, where = where.split(":", 1)
     if kind == "rank":
@@ -101,6 +106,22 @@ def _touched(plan: Plan, fault: Fault, rank_C: I64, order: I64) -> I64:
         return _by_card(plan, [_number(where, fault, plan.cluster.cards, "cards")], fault, order)
     low, high = _unit(plan.cluster, kind, where, fault)
     return _by_card(plan, range(low, high), fault, order)
+
+
+def _end(cluster: Cluster, word: str, fault: Fault) -> range:
+    """Return the cards at one end of a link: ``c17``, ``b3``, or none for a bare level
+    (``spine``)."""
+    match = re.fullmatch(r"([a-zA-Z_]+)(\d+)?", word)
+    names = ["card", *(level.name for level in cluster.fabric.levels)]
+    kind = next((n for n in names if match and n.startswith(match[1])), "")
+    if match is None or not kind:
+        raise InputError(f"fault {fault.text!r}: no end {word!r}", out="link:c17-spine, link:b3-b7")
+    if match[2] is None:
+        return range(0)
+    if kind == "card":
+        card = _number(match[2], fault, cluster.cards, "cards")
+        return range(card, card + 1)
+    return range(*_unit(cluster, kind, match[2], fault))
 
 
 def _number(text: str, fault: Fault, many: int, what: str) -> int:
@@ -129,7 +150,7 @@ def _unit(cluster: Cluster, kind: str, where: str, fault: Fault) -> tuple[int, i
     return unit * size, (unit + 1) * size
 
 
-def _by_card(plan: Plan, cards: range | list[int], fault: Fault, order: I64) -> I64:
+def _by_card(plan: Plan, cards: Sequence[int], fault: Fault, order: I64) -> I64:
     """Return positions of the job's cards among physical `cards`."""
     world = len(order)
     if plan.placement.cards:
