@@ -172,8 +172,10 @@ def test_missing_and_empty_folders(tmp_path):
     with pytest.raises(InputError, match="no profile"):
         find([tmp_path])
     (tmp_path / "package.json").write_text(json.dumps({"name": "x"}))
+    with pytest.raises(InputError, match="no profile"):
+        find([tmp_path])
     with pytest.raises(InputError, match="not a trace"):
-        load(find([tmp_path]))
+        load(find([tmp_path / "package.json"]))
 
 
 def test_300_damaged_profiles(tmp_path):

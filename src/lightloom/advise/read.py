@@ -117,6 +117,9 @@ def _kind_if_known(path: Path) -> str | None:
         kind = kind_of(path)
     except InputError:
         return None
+    if kind == "chrome":
+        head = next(read_pieces(path, Counter()), b"")
+        return kind if b'"traceEvents"' in head or b'"ph"' in head else None
     return None if kind == "table" else kind
 
 
