@@ -85,6 +85,9 @@ def test_topo_reads_a_plan_and_draws_its_heat(run: Run, tmp_path: Path) -> None:
         (("topo", "heat", *JOB, "--plot", "x.png"), 2, "SVG"),
         (("light", "grid", "--bands", "C"), 4, "holds 64"),
         (("light", "grid", "--rate", "200 Gb/s"), 4, "150 GHz"),
+        (("light", "age", "--fault", "dirtt=0.5"), 3, "nearest: dirt"),
+        (("light", "age", "--fault", "dirt:9=0.5"), 3, "ports are 0-3"),
+        (("light", "age", "--fault", "dirt=3"), 3, "at most 1"),
         (("light", "line", "--spacing", "10 GHz"), 3, "wider than baud"),
         (("light", "budget", "--link", "spin"), 3, "nearest: spine"),
         (("wavelengths", "replay", "--setting", "nsfnet"), 3, "nearest"),
@@ -145,6 +148,17 @@ def test_light_says_what_is_shown_and_what_is_not(run: Run) -> None:
     )
     parts = json.loads(run("light", "reconfigure", "--json")[1])
     assert parts["ocs-24"]["total"] == pytest.approx(80e-6)
+
+
+def test_ageing_shows_on_the_port_that_is_dirty(run: Run) -> None:
+    rows = json.loads(run("light", "age", "--fault", "dirt:1@20d=0.6", "--json")[1])
+    ratio = [row["optical_coupling_ratio"] for row in rows]
+    assert ratio[1] < 0.88 < 0.93 < min(ratio[0], ratio[2], ratio[3])
+    early = json.loads(
+        run("light", "age", "--days", "10", "--fault", "dirt:1@20d=0.6", "--json")[1]
+    )
+    assert early[1]["optical_coupling_ratio"] > 0.93
+    assert "port 3" in run("light", "age")[1]
 
 
 def test_a_second_opinion_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

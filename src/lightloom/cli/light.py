@@ -166,6 +166,43 @@ def reconfigure(as_json: bool) -> None:
 
 
 @light.command()
+@click.option("--link", "name", default="spine", show_default=True, help="spine, board, module")
+@click.option("--days", type=float, default=30.0, show_default=True, help="in service")
+@click.option("--ports", type=int, default=4, show_default=True, help="ports of the board")
+@click.option("--fault", "faults", multiple=True, help="dirt:1@20d=0.6, coolant=0.85, drift=1 ...")
+@seed_option
+@json_option
+def age(
+    name: str, days: float, ports: int, faults: tuple[str, ...], seed: int, as_json: bool
+) -> None:  # fmt: skip
+    """What the probes of every port read after a time, with faults: input for diagnosis."""
+    from lightloom.core.errors import InputError
+    from lightloom.fabric.light import load_link
+    from lightloom.fabric.light_age import aged, parse_light_fault, readings
+    from lightloom.show.light import grid as table
+    from lightloom.show.light import print_lines
+
+    if days < 0 or not 1 <= ports <= 64:
+        raise InputError(f"{days:g} days and {ports} ports: at least 0 days, 1 to 64 ports")
+    link, hurt = load_link(name), [parse_light_fault(text) for text in faults]
+    for fault in hurt:
+        if fault.port is not None and fault.port >= ports:
+            raise InputError(f"fault on port {fault.port}: ports are 0-{ports - 1}")
+    rows = [
+        readings(link, aged(link, hurt, 86400.0 * days, port), seed + port) for port in range(ports)
+    ]
+    if as_json:
+        echo_json(rows)
+        return
+    print_lines(
+        table(
+            ("probe", *(f"port {port}" for port in range(ports))),
+            [(metric, *(f"{row[metric]:.4g}" for row in rows)) for metric in rows[0]],
+        )
+    )
+
+
+@light.command()
 @click.option("--spans", type=int, default=3, show_default=True, help="spans and amplifiers")
 @click.option("--km", type=float, default=100.0, show_default=True, help="length of a span")
 @click.option("--channels", type=int, default=96, show_default=True, help="on the fibre")

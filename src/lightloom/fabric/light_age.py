@@ -6,6 +6,7 @@ Axes: T readings.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ import numpy as np
 from lightloom.core.errors import InputError, nearest
 from lightloom.core.files import CATALOG, read_toml
 from lightloom.core.telemetry import Telemetry
+from lightloom.core.units import parse_time
 
 from .light import Link, State, budget, drift_hz, drift_pm
 
@@ -81,6 +83,28 @@ class Fault:
     since_s: float = 0.0
     port: int | None = None
     """Port it touches; None: every port of the board."""
+
+
+def parse_light_fault(text: str) -> Fault:
+    """Return the fault in ``KIND[:PORT][@WHEN]=HOW MUCH``: ``dirt:1@20d=0.6``, ``coolant=0.85``."""
+    match = re.fullmatch(r"([a-z]+)(?::(\d+))?(?:@([^=]+))?=([-+.\deE]+)", text.strip())
+    if match is None:
+        raise InputError(f"light fault {text!r} cannot be read", out="KIND[:PORT][@WHEN]=HOW MUCH")
+    kind, port, when, much = match.groups()
+    if kind not in FAULTS:
+        raise InputError(f"no light fault {kind!r}{nearest(kind, FAULTS)}", out=_kinds())
+    try:
+        amount = float(much)
+    except ValueError as error:
+        raise InputError(f"light fault {text!r}: {much!r} is not a number") from error
+    if kind in ("dirt", "coolant") and not 0.0 < amount <= 1.0:
+        raise InputError(f"light fault {text!r}: {FAULTS[kind]}, above 0 and at most 1")
+    since = parse_time(when, f"light fault {text!r}") if when else 0.0
+    return Fault(kind, amount, since, None if port is None else int(port))
+
+
+def _kinds() -> str:
+    return "; ".join(f"{kind}: {text}" for kind, text in FAULTS.items())
 
 
 def aged(link: Link, faults: Sequence[Fault], at_s: float, port: int = 0) -> State:
