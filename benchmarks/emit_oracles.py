@@ -28,8 +28,8 @@ def chakra(clone: str) -> None:
 
     folder = Path(tempfile.mkdtemp())
     schema = Path(clone) / "schema" / "protobuf"
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{schema}",
-                    f"--python_out={folder}", str(schema / "et_def.proto")], check=True)  # fmt: skip
+    words = ["-m", "grpc_tools.protoc", f"-I{schema}", f"--python_out={folder}"]
+    subprocess.run([sys.executable, *words, str(schema / "et_def.proto")], check=True)
     sys.path[:0] = [str(folder), str(Path(clone) / "src" / "third_party" / "utils")]
     et, lib = importlib.import_module("et_def_pb2"), importlib.import_module("protolib")
     for model in ("llama-3.1-405b", "deepseek-v3", "llama-3.1-70b"):

@@ -9,7 +9,7 @@ from lightloom.core.errors import InputError, nearest
 from lightloom.core.plan import Plan
 
 from .bundle import Bundle
-from .capability import CAN, FEATURES, gaps
+from .capability import CAN, FEATURES, gaps, runs_on
 
 
 class Target(NamedTuple):
@@ -49,11 +49,16 @@ def emit(plan: Plan, target: str) -> Bundle:
     return bundle
 
 
-def capability_table(plan: Plan | None = None) -> dict[str, dict[str, bool]]:
+def capability_table() -> dict[str, dict[str, bool]]:
     """Return framework -> part of a plan -> can express it."""
     return {name: {FEATURES[f]: f in can for f in FEATURES} for name, can in CAN.items()}
 
 
 def gaps_of(plan: Plan) -> dict[str, list[str]]:
     """Return framework -> parts of this plan that it cannot express."""
-    return {name: [FEATURES[g.feature] for g in gaps(plan, name)] for name in CAN}
+    return {
+        name: [FEATURES[g.feature] for g in gaps(plan, name)]
+        if runs_on(plan, name)
+        else [f"cards of {plan.cluster.chip.vendor}"]
+        for name in CAN
+    }
