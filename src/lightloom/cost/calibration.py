@@ -137,7 +137,7 @@ class Comm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     hop_s: float = 1.5e-6
     """Software cost of one step over an outer level, beside its own latency."""
     by_arch: Factors = {}
-    """Generation -> factor on `launch_s`."""
+    """Generation -> factor on `launch_s`, on `in_switch`."""
 
     def of(self, tier: str) -> float:
         """Return the share of the link rate reached on `tier`."""

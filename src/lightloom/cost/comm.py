@@ -48,6 +48,9 @@ class _Span(NamedTuple):
     rate: F64
     """Bytes/s of one card into the level, as reached."""
     used: NDArray[np.bool_]
+    chain: F64
+    """Members whose traffic uses this level's ports: those of the levels above that leave through
+    them too (a leaf's uplinks), not of levels with ports of their own (a NIC beside NVLink)."""
 
 
 def _spans(fabric: Fabric, group: F64, stride: F64, law: CommLaw, comm: Comm) -> Iterator[_Span]:
@@ -64,6 +67,8 @@ def _spans(fabric: Fabric, group: F64, stride: F64, law: CommLaw, comm: Comm) ->
             below = through
             continue
         rate = level.child_bandwidth / max(level.oversubscription, 1.0) / max(below, 1)
+        if level.kind == "mesh":  # its corner cards have one neighbour a dimension
+            rate *= sum(n > 1 for n in level.shape) * level.links / max(level.ports, 1)
         if level.kind == "full-mesh":  # only the links between members carry anything
             usable = np.minimum(1.0, (members - 1.0) / max(level.units - 1, 1))
         else:
@@ -73,26 +78,59 @@ def _spans(fabric: Fabric, group: F64, stride: F64, law: CommLaw, comm: Comm) ->
             share = share * comm.efficiency.get(level.tier, 1.0)
         else:
             share = np.full_like(members, comm.of(level.tier))
-        yield _Span(level, index == 0, inside, reach, rate * share * np.maximum(usable, 1e-9), used)
+        rate_ = rate * share * np.maximum(usable, 1e-9)
+        chain = _chain_reach(fabric, index, group, stride)
+        yield _Span(level, index == 0, inside, reach, rate_, used, np.maximum(chain, reach))
         inside, below = np.where(used, reach, inside), through
 
 
-def _volume(kind: str, span: _Span, group: F64, size: F64, comm: Comm) -> F64:
+def _chain_reach(fabric: Fabric, index: int, group: F64, stride: F64) -> F64:
+    """Return the members inside one unit of the highest level that shares this level's ports."""
+    last = index
+    while last + 1 < len(fabric.levels) and fabric.levels[last + 1].through(fabric.levels[last]):
+        last += 1
+    if last == len(fabric.levels) - 1:
+        return group
+    return np.clip(fabric.cards_below(last) / stride, 1.0, group)
+
+
+def _scatter(span: _Span, group: F64) -> F64:
+    """Return how much longer an all-to-all takes on a mesh or torus than its ports would need:
+    half of the pairs cross the middle of the longest dimension."""
+    level = span.level
+    if level.kind not in ("mesh", "torus", "ring"):
+        return np.ones_like(group)
+    longest = max(level.shape)
+    lines = 2.0 if level.kind != "mesh" and longest > 2 else 1.0
+    middle = level.units / longest * lines * level.link * level.links
+    members = np.minimum(span.reach / span.inside, level.units)
+    share = level.child_bandwidth if level.kind != "mesh" else level.child_bandwidth * (
+        sum(n > 1 for n in level.shape) * level.links / max(level.ports, 1)
+    )  # fmt: skip
+    crossing = members**2 / 4.0 / middle
+    through_ports = np.maximum(members - 1.0, 1e-9) / share
+    whole = members > level.units - 0.5
+    return np.where(whole, np.maximum(1.0, crossing / through_ports), 1.0)
+
+
+def _volume(kind: str, span: _Span, group: F64, size: F64, comm: Comm, arch: str) -> F64:
     """Return bytes that one card sends into the level."""
     if kind == "all-to-all":
-        crossing: F64 = size * (group - span.inside) / group
+        crossing: F64 = size * (span.chain - span.inside) / group * _scatter(span, group)
         return crossing
     if kind == "send-recv":
         return size
     if kind == "broadcast":
         return size / span.inside
     turns = 2.0 if kind == "all-reduce" else 1.0
-    ring = turns * (group - 1.0) / group
+    parts = np.maximum(span.chain / span.inside, 1.0)
+    ring = np.minimum(turns * (group - 1.0) / group, turns * (parts - 1.0) / parts)
     if kind == "all-reduce" and not span.first:  # a tree over units: 1 x for two, 2 x for many
         units = np.maximum(group / span.inside, 1.0)
         ring = np.minimum(ring, turns * (units - 1.0) / units)
     if span.level.reduces and kind == "all-reduce" and span.first:
-        ring = np.where(group >= 8.0, ring / comm.in_switch, ring)
+        gain = comm.in_switch * factor(comm.by_arch, arch, "in_switch")
+        ring = np.where(group >= 8.0, ring / gain, ring)
     answer: F64 = size * ring / span.inside
     return answer
 
@@ -125,7 +163,7 @@ def collective_seconds(
     wire = np.zeros_like(g)
     ring, tree = np.zeros_like(g), np.zeros_like(g)
     for span in _spans(fabric, g, s, law, c):
-        moved = _volume(kind, span, g, size, c) / span.rate
+        moved = _volume(kind, span, g, size, c, arch) / span.rate
         wire = np.where(span.used, np.maximum(wire, moved), wire)
         hop = (law.step_s if span.first else c.hop_s) + (0.0 if span.first else span.level.latency)
         doublings = np.ceil(np.log2(np.maximum(span.reach / span.inside, 1.0)))

@@ -134,6 +134,8 @@ def fit_comm(rows: CurveRows, comm: Comm) -> Comm:
     log = np.log(small.seconds_N)
     families = ("gather", "reduce", "exchange")
     wide = (*[Knob("launch_s", "by_arch", a, prior=0.01) for a in archs],
+            *[Knob("in_switch", "by_arch", a, prior=0.01) for a in archs
+              if a in NVLINK_SWITCH_FROM],
             Knob("in_switch", prior=0.01))  # fmt: skip
     size = len(LAW_KNOBS)
 
