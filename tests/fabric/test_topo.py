@@ -78,8 +78,10 @@ def test_any_small_job_on_any_light(
     inner = axes["tp"] * axes["cp"] * axes["dp"]
     axes["ep"] = int(rng.choice([d for d in range(1, inner + 1) if inner % d == 0]))
     world = axes["tp"] * axes["cp"] * axes["dp"] * axes["pp"]
+    if axes["ep"] > 1 and inner // axes["ep"] % 2 == 0 and rng.random() < 0.5:
+        axes["etp"] = 2
     order = tuple(int(x) for x in rng.permutation(cards)[:world]) if rng.random() < 0.5 else ()
-    place = Placement(cards=order)
+    place = Placement(cards=order, order=tuple(rng.permutation(["tp", "cp", "dp", "pp"]).tolist()))
     try:
         topo = generate(cluster, axes, place, ring_path=ring)
     except InfeasibleError as error:
@@ -261,3 +263,31 @@ def test_every_card_knows_its_channels() -> None:
 @given(st.sets(st.integers(0, 200)))
 def test_fold_and_expand_are_inverse(numbers: set[int]) -> None:
     assert expand(fold(list(numbers))) == sorted(numbers)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_answered_never_a_crash(data: st.DataObject) -> None:
+    raw = msgspec.to_builtins(SMALL)
+    spot: object = raw
+    for _ in range(12):
+        keys = sorted(spot) if isinstance(spot, dict) else range(len(spot))  # type: ignore[arg-type]
+        if not keys:
+            return
+        key = data.draw(st.sampled_from(list(keys)))
+        value = spot[key]  # type: ignore[index]
+        if not isinstance(value, dict | list) or not value:
+            spot[key] = data.draw(  # type: ignore[index]
+                st.sampled_from([0, -1, 1, 7, 10**12, 1.5, "", "spine", "tp", None, [], [[0, 9]]])
+            )
+            break
+        spot = value
+    try:
+        topo = msgspec.convert(raw, Topo)
+    except msgspec.ValidationError:
+        return
+    for finding in check(topo, small("mesh", (2, 2))):
+        assert finding.what
+
+
+SMALL = generate(small("mesh", (2, 2)), {"tp": 4, "dp": 4, "ep": 8})

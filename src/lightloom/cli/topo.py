@@ -106,10 +106,10 @@ def topo_of(plan: str | None, cluster: str | None, **asked: Any) -> Topo:
     if plan:
         data = read_bytes(plan, "plan")
         read = decode_json(data, Plan, f"plan {plan}")
-        axes = {name: getattr(read.strategy, name) for name in names}
+        axes = {name: getattr(read.strategy, name) for name in (*names, "etp")}
         return generate(
             read.cluster, axes, read.placement, volume=axis_bytes(read.model, read.strategy),
-            plan=plan, plan_sha256=hashlib.sha256(data).hexdigest(), etp=read.strategy.etp, **light,
+            plan=plan, plan_sha256=hashlib.sha256(data).hexdigest(), **light,
         )  # fmt: skip
     if cluster is None:
         raise InputError("which job?", out="PLAN.json, or --cluster NAME --tp 64 --pp 8 --dp 16")

@@ -101,7 +101,7 @@ def _neighbours(at: int, size: int, kind: str) -> list[int]:
 def _world(cluster: Cluster, axes: dict[str, int]) -> int:
     world = math.prod(axes.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
     for axis, size in axes.items():
-        if size < 1 or axis not in PATTERN:
+        if size < 1 or axis not in (*PATTERN, "etp"):
             raise InputError(f"axis {axis} = {size}: axes are {', '.join(PATTERN)}, sizes >= 1")
     if world > cluster.cards:
         raise InfeasibleError(
@@ -113,7 +113,7 @@ def _world(cluster: Cluster, axes: dict[str, int]) -> int:
 def generate(
     cluster: Cluster, axes: dict[str, int], placement: Placement | None = None, *,
     volume: dict[str, float] | None = None, ring_path: bool = True, spare: int = 1,
-    bands: tuple[str, ...] = (), plan: str = "", plan_sha256: str = "", etp: int = 1,
+    bands: tuple[str, ...] = (), plan: str = "", plan_sha256: str = "",
     made_by: str = "", keep: Topo | None = None,
 ) -> Topo:  # fmt: skip
     """Return the light of a job cut into `axes` on `cluster`.
@@ -139,7 +139,7 @@ def generate(
     levels: dict[int, LightLevel] = {}
     circuits: list[Circuit] = []
     routes: list[LightRoute] = []
-    for need in demands(cluster.fabric, axis_groups(axes, place, etp)):
+    for need in demands(cluster.fabric, axis_groups(axes, place)):
         if cluster.fabric.levels[need.level].medium != "optical":
             continue
         if need.level not in levels:

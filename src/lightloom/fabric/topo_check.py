@@ -7,6 +7,7 @@ fibre. The rest is geometry: guides that exist, ports in range, bands, and every
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,6 +22,9 @@ from lightloom.core.traffic import AXIS_CLASS
 I64 = NDArray[np.int64]
 MOST = 50
 """Findings of one kind that are listed; the rest are counted."""
+LARGEST = 400_000_000
+MOST_CHILDREN = 4096
+"""Beyond these a file is damaged, not large: 400 million channels of one level."""
 BAND_THZ = {"C": 4.8, "L": 4.8, "S": 6.0}
 
 
@@ -34,6 +38,9 @@ def check(
     out += [_error("unknown-level", _name(c), f"level {c.level!r} is not listed") for c in loose]
     if cluster is not None:
         out += _machine(topo, cluster)
+    broken = [f for level in topo.levels for f in _sane(level)]
+    if broken:
+        return out + broken
     for level in topo.levels:
         circuits = [c for c in topo.circuits if c.level == level.name]
         shaped = list(_geometry(level, circuits))
@@ -62,6 +69,16 @@ def _header(topo: Topo) -> Iterator[Finding]:
     ranks = 1
     for axis in ("tp", "cp", "dp", "pp"):
         ranks *= topo.axes.get(axis, 1)
+    small = [axis for axis, size in topo.axes.items() if size < 1]
+    if small:
+        yield _error("axes", "file", f"sizes below 1: {', '.join(small)}")
+        return
+    lost = [a for a in ("tp", "cp", "dp", "pp") if topo.axes.get(a, 1) > 1 and a not in topo.order]
+    if lost or len(set(topo.order)) != len(topo.order):
+        yield _error("axes", "file", f"order {topo.order} does not name every axis once")
+    experts = topo.axes.get("ep", 1) * topo.axes.get("etp", 1)
+    if ranks // topo.axes.get("pp", 1) % experts:
+        yield _error("axes", "file", f"ep x etp = {experts} does not divide tp x cp x dp")
     if ranks != topo.cards:
         yield _error("cards", "file", f"axes give {ranks} ranks, the file says {topo.cards}")
     for c in topo.circuits:
@@ -70,6 +87,18 @@ def _header(topo: Topo) -> Iterator[Finding]:
                 "class", _name(c), f"axis {c.axis} is {AXIS_CLASS.get(c.axis)}, not {c.cls}"
             )
             break
+
+
+def _sane(level: LightLevel) -> Iterator[Finding]:
+    """Sizes that can be painted at all."""
+    sizes = (level.units, level.cards, level.fibres, level.channels, *level.shape)
+    cells = 2 * level.units * level.children * level.fibres * level.channels
+    if min(sizes, default=0) < 1 or level.spare < 0 or not level.shape:
+        yield _error("level", f"level {level.name}", f"sizes {sizes} must all be at least 1")
+    elif cells > LARGEST or level.children > MOST_CHILDREN:
+        yield _error(
+            "level", f"level {level.name}", f"{cells:,} channels are more than any machine has"
+        )  # fmt: skip
 
 
 def _machine(topo: Topo, cluster: Cluster) -> Iterator[Finding]:
@@ -116,7 +145,7 @@ def _geometry(level: LightLevel, circuits: list[Circuit]) -> Iterator[Finding]:
             bad = f"channels outside 0-{level.channels - 1}"
         elif not (0 <= c.src < n and 0 <= c.dst < n) or c.src == c.dst:
             bad = f"children outside 0-{n - 1}, or the same"
-        elif any(first < 0 or k < 1 or first + k > level.units for first, k in c.units):
+        elif not c.units or any(f < 0 or k < 1 or f + k > level.units for f, k in c.units):
             bad = f"units outside 0-{level.units - 1}"
         elif level.star:
             if len(c.via) != 2 or not all(0 <= p < ports for p in c.via):
@@ -268,7 +297,14 @@ def _groups(topo: Topo, placement: Placement) -> dict[str, I64]:
             base = rank[(rank // stride) % size == 0]
             out[axis] = cards[base[:, None] + stride * np.arange(size)]
         stride *= size
-    ep = topo.axes.get("ep", 1)
-    if ep > 1 and (order and order[-1] == "pp"):
-        out["ep"] = cards[rank.reshape(-1, ep)]
+    ep, etp, pp = (topo.axes.get(axis, 1) for axis in ("ep", "etp", "pp"))
+    if ep > 1:
+        faster = order[: order.index("pp")] if "pp" in order else order
+        below = math.prod(topo.axes.get(axis, 1) for axis in faster)
+        place = np.arange(topo.cards // pp)
+        first = place[(place // etp) % ep == 0]
+        for stage in range(pp):
+            inside = rank[(rank // below) % pp == stage]
+            rows = inside[first[:, None] + etp * np.arange(ep)]
+            out["ep"] = np.concatenate([out["ep"], cards[rows]]) if stage else cards[rows]
     return out

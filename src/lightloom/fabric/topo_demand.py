@@ -76,7 +76,7 @@ def _parameters_of_rank(model: Model, s: Strategy) -> float:
     return total / s.pp
 
 
-def axis_groups(axes: dict[str, int], placement: Placement, etp: int = 1) -> dict[str, I64]:
+def axis_groups(axes: dict[str, int], placement: Placement) -> dict[str, I64]:
     """Return the cards of every group of every axis larger than one, (G, S).
 
     Ranks count through `placement.order`, fastest first; ep lies inside dp x cp x tp.
@@ -90,7 +90,7 @@ def axis_groups(axes: dict[str, int], placement: Placement, etp: int = 1) -> dic
         if axes.get(axis, 1) > 1:
             last = np.moveaxis(grid, len(order) - 1 - position, -1)
             out[axis] = last.reshape(-1, axes[axis])
-    ep = axes.get("ep", 1)
+    ep, etp = axes.get("ep", 1), axes.get("etp", 1)
     if ep > 1:
         inner = world // axes.get("pp", 1)
         if inner % (ep * etp):
