@@ -11,6 +11,7 @@ from .options import cluster_option, echo_json, json_option
 if TYPE_CHECKING:
     from lightloom.core.plan import Plan
     from lightloom.core.strategy import Strategy
+    from lightloom.cost.calibration import Calibration
     from lightloom.cost.job import Job
 
 
@@ -62,11 +63,17 @@ if TYPE_CHECKING:
     help="tp,ep,pp,grad,param, no-NAME, all or none; the framework's own if not said",
 )
 @click.option("--flash/--no-flash", default=True, help="fused attention")
+@click.option("--calibration", default=None, metavar="FILE", help="constants of your own runs")
 @click.option("--imbalance", type=float, default=1.0, help="busiest expert rank over the mean")
 @json_option
 @click.option("-o", "--output", default=None, metavar="PLAN.json", help="write the plan")
 def estimate(
-    model: str, cluster: str | None, as_json: bool, output: str | None, **options: Any
+    model: str,
+    cluster: str | None,
+    as_json: bool,
+    output: str | None,
+    calibration: str | None,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Price one configuration: step time, memory, power, goodput, every term shown."""
     import msgspec
@@ -74,15 +81,17 @@ def estimate(
     from lightloom.core.catalog import load_cluster, load_model, names
     from lightloom.core.errors import InputError
     from lightloom.core.files import write_json
+    from lightloom.cost.calibration import read_calibration
     from lightloom.cost.readings import other_readings
     from lightloom.cost.request import Asked, request
 
     if cluster is None:
         raise InputError("which machine?", out=f"--cluster NAME: {', '.join(names('clusters'))}")
     job, strategy, notes = request(load_model(model), load_cluster(cluster), Asked(**options))
-    plan = plan_or_answer(job, strategy)
+    cal = read_calibration(calibration) if calibration else None
+    plan = plan_or_answer(job, strategy, cal)
     details = details_of(job, plan)
-    readings = other_readings(job, strategy)
+    readings = other_readings(job, strategy, cal)
     if output:
         write_json(output, plan)
     if as_json:
@@ -96,14 +105,14 @@ def estimate(
         click.echo(f"wrote {output}; next: lightloom simulate {output}", err=True)
 
 
-def plan_or_answer(job: Job, strategy: Strategy) -> Plan:
+def plan_or_answer(job: Job, strategy: Strategy, cal: Calibration | None = None) -> Plan:
     """Return the plan, or raise InfeasibleError with parts and the smallest change that fits."""
     from lightloom.core.errors import InfeasibleError
     from lightloom.core.units import show_bytes, show_time
     from lightloom.cost.predict import make_plan
     from lightloom.show.estimate import misfit_text
 
-    plan = make_plan(job, strategy, allow_misfit=True)
+    plan = make_plan(job, strategy, cal, allow_misfit=True)
     p = plan.prediction
     if p.peak_bytes <= job.usable:
         return plan
@@ -111,7 +120,7 @@ def plan_or_answer(job: Job, strategy: Strategy) -> Plan:
 
     chip = job.cluster.chip
     first, parts = misfit_text(p.memory, job.usable, chip.title, chip.hbm_bytes)
-    near = fitting_neighbours(job, strategy)
+    near = fitting_neighbours(job, strategy, cal)
     if near:
         ways = "   or   ".join(
             f"{n.change} ({show_bytes(n.peak_bytes)}, {show_time(n.step_s)})" for n in near

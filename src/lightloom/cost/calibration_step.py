@@ -166,10 +166,11 @@ def step_seconds(t: StepTable, g: dict[str, F64]) -> F64:
     work = np.sqrt(np.sqrt((busy + wires) ** 4 + (t.host_R * g["host"]) ** 4))
     bubble = p["bubble"] * work / np.maximum(before, 1e-12)
     late = np.sqrt(2.0 * np.log(np.maximum(t.cards_R, 2.0)))
-    total: F64 = (work + bubble) * (1.0 + g["jitter"] * late)
+    total = (work + bubble) * (1.0 + g["jitter"] * late)
     total = total + p["pp"] * g["pp"] + h["pp"] * g["under_pp"]
     total = total + p["dp"] * g["dp"] + h["dp"] * g["under_dp"]
-    return total + p["optimizer"] * g["optimizer"] + g["step_s"]
+    every: F64 = total + p["optimizer"] * g["optimizer"] + g["step_s"]
+    return every
 
 
 def _factors(d: _Design, v: F64, size: int) -> dict[str, F64]:

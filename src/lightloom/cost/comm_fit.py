@@ -45,8 +45,10 @@ class CurveRows:
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> CurveRows:
         """Return the rows chosen by a mask or an index."""
-        return CurveRows(self.system_N[rows], self.kind_N[rows], self.ranks_N[rows],
-                         self.bytes_N[rows], self.seconds_N[rows], self.chips, self.refused)  # fmt: skip
+        return CurveRows(
+            self.system_N[rows], self.kind_N[rows], self.ranks_N[rows], self.bytes_N[rows],
+            self.seconds_N[rows], self.chips, self.refused,
+        )  # fmt: skip
 
     @property
     def known(self) -> NDArray[np.bool_]:

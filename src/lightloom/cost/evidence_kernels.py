@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from lightloom.core.errors import InputError
 
 from .calibration import Calibration
-from .comm_fit import CurveRows, curve_seconds, curves_out_of_fold, read_curves
+from .comm_fit import SMALLEST, CurveRows, curve_seconds, curves_out_of_fold, read_curves
 from .evidence import Report, Scored, number_or_none, refused, report_of
 from .kernels_fit import folds_by_shape, out_of_fold, predict_rows
 from .kernels_rows import FILES, KernelRows, find_table, read_kernels
 from .kernels_surface import pick, shipped
 
 F64 = NDArray[np.float64]
+TABLES = ", ".join(f"{name}.csv[.gz]" for name in FILES.values())
 KNOWN_SPREAD = {"gemm": 0.10, "attention": 0.10, "expert": 0.40, "curve": 0.25}
 """Log half-width of a 90 % interval, measured generations: p90 of unseen shapes (accuracy.md)."""
 NEW_SPREAD = {"gemm": 0.28, "attention": 0.35, "expert": 0.60, "curve": 0.45}
@@ -50,8 +51,7 @@ def _kernel_ids(rows: KernelRows) -> list[str]:
 def score_kernels(folder: Path, cal: Calibration) -> Report:
     """Return every measured kernel in a folder of tables, predicted by `cal`."""
     if not folder.is_dir():
-        raise InputError(f"kernels: {folder} is not a folder",
-                         out=f"a folder with {', '.join(f'{f}.csv[.gz]' for f in FILES.values())}")  # fmt: skip
+        raise InputError(f"kernels: {folder} is not a folder", out=f"a folder with {TABLES}")
     scored: list[Scored] = []
     for family in FILES:
         path = find_table(folder, family)
@@ -59,8 +59,7 @@ def score_kernels(folder: Path, cal: Calibration) -> Report:
             continue
         scored += kernel_rows_scored(read_kernels(path, family), cal)
     if not scored:
-        raise InputError(f"kernels: no table in {folder}",
-                         out=f"expected {', '.join(f'{f}.csv.gz' for f in FILES.values())}")  # fmt: skip
+        raise InputError(f"kernels: no table in {folder}", out=f"expected {TABLES}")
     return report_of(f"kernels, {folder.name}", scored)
 
 
@@ -93,8 +92,8 @@ def score_curves(path: Path, cal: Calibration) -> Report:
     seconds = curve_seconds(fine, cal.comm)
     new = ~np.isin(fine.arch, list(cal.comm.by_arch))
     spread = np.where(new, NEW_SPREAD["curve"], KNOWN_SPREAD["curve"])
-    groups = [f"{k}{'' if b >= 65536 else ', below 64 KiB'}"
-              for k, b in zip(fine.kind_N.tolist(), fine.bytes_N.tolist(), strict=True)]  # fmt: skip
+    small = ["" if b >= SMALLEST else ", below 64 KiB" for b in fine.bytes_N.tolist()]
+    groups = [f"{k}{s}" for k, s in zip(fine.kind_N.tolist(), small, strict=True)]
     scored = _scored(_curve_ids(fine), fine.seconds_N, seconds, spread, new, (), groups)
     lost = rows.take(~rows.known)
     for i, name in enumerate(_curve_ids(lost)):

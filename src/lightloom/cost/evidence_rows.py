@@ -8,6 +8,7 @@ import io
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from lightloom.core.errors import InputError, LightloomError
 from lightloom.core.files import CATALOG, read_bytes
@@ -171,13 +172,15 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     per_stage = -(-model.layers // d["pp"])
     repeated = again.layers * vpp  # Megatron's block method counts layers of each model chunk
     notes = (cells.get("notes") or "").lower()
+    settings: dict[str, Any] = {
+        **d, **overlaps(notes, soft, d, model.is_moe), "recompute": again.kind, "zero": zero,
+    }  # fmt: skip
     strategy = Strategy(
-        **d, vpp=vpp, micro_batch=micro, global_batch=laid, seq=seq, precision=precision,
-        recompute=again.kind, recompute_layers=repeated if repeated < per_stage else 0,
-        zero=zero, hsdp_shard=shard, sequence_parallel=cut,
+        **settings, vpp=vpp, micro_batch=micro, global_batch=laid, seq=seq, precision=precision,
+        recompute_layers=repeated if repeated < per_stage else 0,
+        hsdp_shard=shard, sequence_parallel=cut,
         schedule="interleaved" if vpp > 1 else "1f1b",
         gradient_dtype=_gradient(cells, soft), framework=soft.framework, task=task,
-        **overlaps(notes, soft, d, model.is_moe),
     )  # fmt: skip
     job = Job(
         model=model, cluster=cluster, cards=cards, seq=seq, global_batch=laid,

@@ -68,8 +68,9 @@ def machine_of(text: str, per_node: int, ranks: int) -> tuple[Cluster, tuple[str
             said.append(f"network: {rate * 8 / 1e9:.0f} Gb/s per card")
         levels = [node]
         if ranks > per_node:
-            levels.append(Level(name="net", kind="fat-tree", shape=(-(-ranks // per_node),),
-                                link=rate, links=per_node, latency=2e-6, tier="infiniband"))  # fmt: skip
+            nodes = -(-ranks // per_node)
+            levels.append(Level(name="net", kind="fat-tree", shape=(nodes,), link=rate,
+                                links=per_node, latency=2e-6, tier="infiniband"))  # fmt: skip
     fabric = Fabric(levels=tuple(levels), domain=levels[0].name)
     return msgspec.structs.replace(cluster, chip=chip, fabric=fabric), tuple(said)
 

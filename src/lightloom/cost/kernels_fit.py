@@ -230,12 +230,13 @@ def _with_detail(surface: Surface, place: dict[str, NDArray[np.int64]], left: F6
     shape = tuple(len(surface.axes[n]) for n in names)
     flat = np.ravel_multi_index([place[n] for n in names], shape)
     size = int(np.prod(shape))
-    sums = np.bincount(flat, left, minlength=size).reshape(shape)
+    sums: F64 = 1.0 * np.bincount(flat, left, minlength=size).reshape(shape)
     seen: F64 = np.minimum(np.bincount(flat, minlength=size), 1).reshape(shape) * 1.0
     sums = sums * seen / np.maximum(np.bincount(flat, minlength=size).reshape(shape), 1)
     for axis, name in enumerate(names):
         if name in DETAIL:
-            sums, seen = (_blur(x, axis, DETAIL[name]) for x in (sums, seen))
+            sums = _blur(sums, axis, DETAIL[name])
+            seen = _blur(seen, axis, DETAIL[name])
     nodes = np.meshgrid(*(surface.axes[n] for n in names), indexing="ij")
     smooth = surface(dict(zip(names, nodes, strict=True)))
     return replace(surface, terms={names: smooth + sums / (seen + 0.04)})
