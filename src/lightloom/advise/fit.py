@@ -8,12 +8,14 @@ move it, and each says by how much.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from lightloom.core.advice import Advice
+from lightloom.core.catalog import load_cluster
 from lightloom.core.cluster import Cluster
 from lightloom.core.decision import Fit, FitOption, Flip, GrowthYear, Reason, VerdictCode
 from lightloom.core.errors import InfeasibleError, InputError
@@ -33,6 +35,8 @@ LOW_USE = 0.20
 ONLY = 1e9
 """Speed ratio where only the candidate can hold the model."""
 YEAR_S = 31557600.0
+CHANGE = re.compile(r"\b([a-z0-9][\w-]*):([\w.]+=[^\s;,]+)")
+"""A change inside a note of a cluster's file: ``supernode-8192:board.link=853.33Gb/s``."""
 
 
 class Situation(NamedTuple):
@@ -108,7 +112,7 @@ def fit(
         code=code,
         text=text,
         reasons=reasons_of(here, best, now, candidates, money, said, years),
-        flips=flips_of(best, said, years),
+        flips=(*flips_of(best, said, years), *reading_flips(here, best, model, candidates, desk)),
         growth=years,
         rules=rules_of(model, here, best, said.advice, said.utilisation),
         notes=notes_of(options),
@@ -439,6 +443,28 @@ def flips_of(best: FitOption, said: Situation, years: Sequence[GrowthYear]) -> t
                 else _("no year up to 3 changes it"),
             )
         )
+    return tuple(out)
+
+
+def reading_flips(
+    here: Plan | None, best: FitOption, model: Model, candidates: Sequence[Cluster], desk: Desk
+) -> tuple[Flip, ...]:
+    """Return the work for the money if an ambiguous figure of the machine is read otherwise."""
+    machine = next(c for c in candidates if c.name == best.cluster)
+    out = []
+    for name, change in CHANGE.findall(" ".join(machine.notes)):
+        if here is None or name != machine.name:
+            continue
+        there = planned(desk, model, load_cluster(f"{name}:{change}"))
+        if there is None:
+            continue
+        value = speed_of(here, there).value / best.price
+        turns = (value > 1) != (best.value > 1)
+        word = _("the answer turns") if turns else _("the answer stays")
+        text = _("read as {c}: {v:.2f}x the work for the money; {w}").format(
+            c=change, v=value, w=word
+        )
+        out.append(Flip(figure=_("reading of the machine"), now=best.value, at=value, text=text))
     return tuple(out)
 
 

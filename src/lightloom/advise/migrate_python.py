@@ -260,7 +260,7 @@ class _Work(ast.NodeVisitor):
         prefix = next((p for p in GONE if name.startswith(p)), None)
         if prefix is None or node.lineno != node.end_lineno:
             return False
-        self.lose(node, self.source(node), f"{prefix} does not exist", GONE[prefix])
+        self.lose(node, self.source(node), f"{prefix} is CUDA's own", GONE[prefix])
         self.edit(
             node,
             f"pass  {MARK} no counterpart: {self.source(node)}",

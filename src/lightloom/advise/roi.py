@@ -35,9 +35,13 @@ class Run(NamedTuple):
     network_included: bool
     moves: bool
     """Another vendor than today's: the code must be migrated."""
+    wider: bool = False
+    """The same chip on a wider domain than another machine compared: the fabric costs more."""
 
 
-def run_of(plan: Plan, tokens: float, money: Money, basis: Basis, now_vendor: str) -> Run:
+def run_of(
+    plan: Plan, tokens: float, money: Money, basis: Basis, now_vendor: str, wider: bool = False
+) -> Run:
     """Return one run with its inputs; prices of the chip are called rent and capital."""
     if tokens <= 0 or not math.isfinite(tokens):
         raise InputError(f"--tokens {tokens:g}: must be above 0", out="--tokens 15T")
@@ -51,7 +55,9 @@ def run_of(plan: Plan, tokens: float, money: Money, basis: Basis, now_vendor: st
     inputs["step_s"] = Ranged(value=p.step_s, low=p.low_s, high=p.high_s, unit="s", source=step)
     inputs["goodput"] = goodput_range(plan)
     moves = bool(now_vendor) and chip.vendor.lower() != now_vendor.lower()
-    return Run(plan, tokens, basis, inputs, names, chip.name in money.network_included, moves)
+    return Run(
+        plan, tokens, basis, inputs, names, chip.name in money.network_included, moves, wider
+    )
 
 
 def goodput_range(plan: Plan) -> Ranged:
@@ -99,6 +105,7 @@ def own_lines(run: Run, v: Mapping[str, float], hours: float, kw: float) -> dict
     paid = hours / HOURS / v["utilisation"]
     capital = v["capital"] * cards
     network = 0.0 if run.network_included else capital * share / (1.0 - share)
+    network += capital * v["fabric_premium"] * run.wider
     months = paid * 12.0
     building = v["colocation_kw_month"] * v["building_share"]
     return {
@@ -115,7 +122,7 @@ def own_lines(run: Run, v: Mapping[str, float], hours: float, kw: float) -> dict
 def rent_lines(run: Run, v: Mapping[str, float], hours: float, kw: float) -> dict[str, float]:
     """Return lines of a rented machine for the hours that train."""
     return {
-        "rent": v["rent"] * run.plan.cards * hours,
+        "rent": v["rent"] * (1.0 + v["fabric_premium"] * run.wider) * run.plan.cards * hours,
         "staff": people(run, v) * v["salary_year"] * hours / HOURS,
     }
 
@@ -127,13 +134,20 @@ def people(run: Run, v: Mapping[str, float]) -> float:
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "hardware": ("capital", "residual_share", "life_years", "utilisation", "step_s"),
-    "network": ("network_share", "capital", "residual_share", "life_years", "utilisation"),
+    "network": (
+        "network_share",
+        "fabric_premium",
+        "capital",
+        "residual_share",
+        "life_years",
+        "utilisation",
+    ),
     "financing": ("interest", "capital", "residual_share", "utilisation"),
     "power": ("electricity_kwh", "step_s"),
     "cooling": ("pue", "electricity_kwh"),
     "site": ("colocation_kw_month", "building_share", "utilisation"),
     "staff": ("staff_per_1000", "staff_least", "salary_year"),
-    "rent": ("rent", "step_s"),
+    "rent": ("rent", "fabric_premium", "step_s"),
     "goodput": ("goodput",),
     "set-up": ("setup_days", "rent_setup_days"),
     "migration": ("migration_months", "salary_year"),

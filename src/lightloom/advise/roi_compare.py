@@ -33,7 +33,7 @@ def roi(
         raise InputError("no machine to price", out="--options dgx-h100,supernode-8192")
     chosen = basis_of(basis, plans, money)
     vendor = now.chip.vendor if now else plans[0].cluster.chip.vendor
-    runs = [run_of(plan, tokens, money, chosen, vendor) for plan in plans]
+    runs = [run_of(p, tokens, money, chosen, vendor, wider(p, plans)) for p in plans]
     options = tuple(price(run) for run in runs)
     code, text = verdict(runs, options, money)
     factors = {}
@@ -51,6 +51,16 @@ def roi(
         factors=factors,
         prices=prices_used(runs, money),
         notes=notes_of(runs, options, chosen, vendor),
+    )
+
+
+def wider(plan: Plan, plans: Sequence[Plan]) -> bool:
+    """Return whether another machine has the same chip on a narrower domain."""
+    mine = plan.cluster
+    return any(
+        p.cluster.chip.name == mine.chip.name
+        and p.cluster.fabric.domain_cards < mine.fabric.domain_cards
+        for p in plans
     )
 
 
@@ -95,14 +105,17 @@ def verdict(runs: Sequence[Run], options: Sequence[RoiOption], money: Money):  #
         return "cheaper", _(
             "{a} is cheaper than {b} by {s:.0%} ({lo:.3g} .. {hi:.3g} {cur} a million tokens)"
         ).format(a=name, b=other, s=share, lo=low, hi=high, cur=money.currency)
+    kind = "rent" if runs[best].basis == "rent" else "capital"
+    shared = runs[best].names[kind] == runs[second].names[kind]
     guessed = [
         runs[i].names["rent"]
         for i in (best, second)
-        if runs[i].basis == "rent"
+        if kind == "rent"
+        and not shared
         and runs[i].inputs["rent"].source.origin == "assumed"
         and runs[i].names["rent"] not in money.said
     ]
-    at = settle(runs[best], runs[second])
+    at = None if shared else settle(runs[best], runs[second])
     flip = _("; at {name} = {at:.3g} both cost the same").format(name=at[0], at=at[1]) if at else ""
     if guessed:
         return "not-enough-data", _(
@@ -200,9 +213,14 @@ def notes_of(
         if basis == "own"
         else _("basis: rented machines; an owned one needs capital.CHIP prices of all options")
     ]
+    if any(run.wider for run in runs):
+        out.append(
+            _("the same chip on a wider domain is taken to cost fabric_premium more (assumed)")
+        )
     if any(run.moves for run in runs):
         out.append(
             _("migration is charged to this run alone where the vendor is not {v}").format(v=vendor)
         )
     out += [f"{o.cluster}: {runs[i].plan.prediction.trust}" for i, o in enumerate(options)]
+    out += [f"{run.plan.cluster.name}: {note}" for run in runs for note in run.plan.cluster.notes]
     return tuple(out)

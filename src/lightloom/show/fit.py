@@ -35,8 +35,7 @@ def show_fit(f: Fit, note: str = "") -> None:
     out.print()
     out.print(option_table(f))
     out.print()
-    table = plain(_("reason"), _("favours"))
-    table.columns[1].justify = "left"
+    table = plain(_("reason"), _("favours"), left=2, fixed=False)
     table.add_column(_("source"), style="bright_black", overflow="fold")
     for r in f.reasons:
         table.add_row(r.what, _(r.favours), r.source)

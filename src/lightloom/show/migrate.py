@@ -61,7 +61,7 @@ def _lacking(out: Console, m: Migration) -> None:
     if m.lacking:
         out.print()
         out.print(Text(_("no counterpart: decide"), style="bold"))
-        t = plain(_("where"), _("what"), _("why"), _("nearest"), left=4)
+        t = plain(_("where"), _("what"), _("why"), _("nearest"), left=4, fixed=False)
         for x in m.lacking[:30]:
             t.add_row(x.where, short(x.what), x.why, x.nearest)
         out.print(t)
@@ -71,7 +71,7 @@ def _operators(out: Console, m: Migration) -> None:
     bad = [o for o in m.operators if o.state != "supported"]
     if bad:
         out.print()
-        t = plain(_("operator"), _("state"), _("where"), _("why"), left=4)
+        t = plain(_("operator"), _("state"), _("where"), _("why"), left=4, fixed=False)
         for o in bad[:24]:
             t.add_row(o.name, _(o.state), ", ".join(o.where[:2]), o.why)
         out.print(t)
@@ -85,7 +85,7 @@ def _changes(out: Console, m: Migration) -> None:
     changed = [c for c in m.changes if c.action != "kept"]
     if changed:
         out.print()
-        t = plain(_("where"), _("before"), _("after"), _("why"), left=4)
+        t = plain(_("where"), _("before"), _("after"), _("why"), left=4, fixed=False)
         for c in changed[:40]:
             t.add_row(c.where, short(c.before), short(c.after) or "-", short(c.why, 80))
         out.print(t)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lightloom.core.decision import CostLine, Roi, RoiOption
+from lightloom.core.decision import Roi, RoiOption
 from lightloom.core.lang import _
 from lightloom.core.units import show_count, show_time, show_watts
 
@@ -16,15 +18,16 @@ BAR = 24
 
 def console() -> Console:
     """Return a console of at most 100 columns."""
-    made = Console(highlight=False, soft_wrap=False)
-    return made if made.width <= WIDTH else Console(highlight=False, width=WIDTH)
+    made = Console(highlight=False, soft_wrap=False, markup=False)
+    return made if made.width <= WIDTH else Console(highlight=False, width=WIDTH, markup=False)
 
 
-def plain(*columns: str, left: int = 1) -> Table:
-    """Return a table without borders, the first `left` columns to the left."""
+def plain(*columns: str, left: int = 1, fixed: bool = True) -> Table:
+    """Return a table without borders, `left` columns to the left, the first unbroken if fixed."""
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     for i, name in enumerate(columns):
-        made.add_column(name, justify="left" if i < left else "right", overflow="fold")
+        side: Literal["left", "right"] = "left" if i < left else "right"
+        made.add_column(name, justify=side, overflow="fold", no_wrap=fixed and i == 0)
     return made
 
 
@@ -69,6 +72,10 @@ def show_roi(roi: Roi, note: str = "") -> None:
         for f in factors:
             table.add_row(f.name, f"x{f.speed:.3f}", money(f.saves), f.why)
         out.print(table)
+    if any(o.tornado for o in roi.options):
+        out.print()
+        out.print(Text(_("inputs; --set NAME=LOW..HIGH replaces one"), style="bold"))
+        out.print(input_table(roi))
     out.print()
     for text in [note, *roi.notes]:
         if text:
@@ -127,7 +134,7 @@ def line_table(option: RoiOption) -> Table:
     """Return the lines of one run with range, arithmetic and sources."""
     table = plain(_("line"), _("money"), _("range"), _("share"))
     table.add_column(
-        _("how, and the sources of its figures"), style="bright_black", overflow="fold"
+        _("how (inputs and their sources below)"), style="bright_black", overflow="fold"
     )
     for line in option.lines:
         share = f"{line.value / option.cost:.0%}" if option.cost else "-"
@@ -136,15 +143,23 @@ def line_table(option: RoiOption) -> Table:
             money(line.value),
             f"{money(line.low)} .. {money(line.high)}",
             share,
-            how(line),
+            line.how,
         )
     return table
 
 
-def how(line: CostLine) -> str:
-    """Return arithmetic and shortened sources of a line."""
-    short = [s if len(s) <= 60 else s[:57] + "..." for s in line.sources]
-    return f"{line.how} [{'; '.join(short)}]" if line.value else line.how
+def input_table(roi: Roi) -> Table:
+    """Return every input that a cost stands on, by the name ``--set`` takes, with its source."""
+    used = {s.name for o in roi.options for s in o.tornado} - {"step_s", "goodput"}
+    table = plain(_("input"), _("value"), _("range"))
+    table.add_column(_("unit"))
+    table.add_column(_("source"), style="bright_black", overflow="fold")
+    for name, f in roi.prices.items():
+        if name in used or name.startswith(("step_s.", "goodput.")):
+            source = f.source
+            text = f"{source.origin}: {source.ref or source.note}"
+            table.add_row(name, f"{f.value:.4g}", f"{f.low:.3g} .. {f.high:.3g}", f.unit, text)
+    return table
 
 
 def tornado(option: RoiOption, most: int = 10) -> Table:
