@@ -68,7 +68,9 @@ def speed() -> None:
     table("| setting | k=5 first-fit | k=5 weave | k=50 first-fit | k=50 weave |", *rows)
     say(
         "Goal 250,000 (k=5) and 100,000 (k=50); peers: Flex Net Sim (C++) 20,000, XLRON on a CPU "
-        "15,000 (both published). One stream, one core, Python integers as channel masks.\n"
+        "15,000 (both published). One stream, one core, Python integers as channel masks. "
+        "The machine was shared with other work: the same code ran 15 % slower to 40 % faster at "
+        "other hours. Refusals cost most, since every route is tried: nsfnet-full refuses 12 %.\n"
     )
 
 
