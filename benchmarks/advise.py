@@ -219,8 +219,9 @@ def main() -> None:
     if args.damaged:
         command = [sys.executable, "tests/advise/mutations.py", str(args.damaged), "100000"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent)
-        said = done.stdout.strip() or done.stderr[-300:]
-        out += ["## Damaged input\n", f"`{said}`, no traceback.\n"]
+        if done.returncode:
+            raise SystemExit(f"damaged profiles: {done.stdout}{done.stderr[-600:]}")
+        out += ["## Damaged input\n", f"`{done.stdout.strip()}`, no traceback.\n"]
     (HERE / "advise.md").write_text("\n".join(out))
     print("\n".join(out))
 

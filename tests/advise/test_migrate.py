@@ -150,6 +150,42 @@ def test_edits_touch_only_their_place(before: str, after: str) -> None:
     assert moved == "import torch\nimport torch_npu  # noqa: F401\n" + after + "\n"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a = os.environ['CUDA_VISIBLE_DEVICES']", 'a = os.environ["ASCEND_RT_VISIBLE_DEVICES"]'),
+        ("e = {'NCCL_IB_TC': '106', 'A': 'b'}", "e = {\"HCCL_RDMA_TC\": \"104\", 'A': 'b'}"),
+    ],
+)
+def test_environment_as_data(before: str, after: str) -> None:
+    assert after in move_python("a.py", f"import os\n{before}\n").text
+
+
+def test_environment_that_cannot_move_is_listed() -> None:
+    text = "import os\ne = {'NCCL_IB_HCA': 'mlx5'}\nb = os.environ['NCCL_ALGO']\n"
+    found = move_python("a.py", text)
+    assert found.text == text and len(found.lacking) == 2
+
+
+def test_a_misspelt_variable_names_its_nearest() -> None:
+    found = move_script("a.sh", "export NCCL_SOKET_IFNAME=eth0\n", "a3").lacking[0]
+    assert "NCCL_SOCKET_IFNAME" in found.nearest
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("#!/bin/bash\necho 'x\necho y\n", 2), ('a=1\nb="$(echo "x)\n', 2), ("x=`date\n", 1)],
+)
+def test_an_open_quote_is_named(text: str, line: int) -> None:
+    with pytest.raises(InputError, match=f"a.sh:{line}"):
+        move_script("a.sh", text, "a3")
+
+
+@pytest.mark.parametrize("text", ["# don't\necho ok\n", "cat <<EOF\ndon't\nEOF\n", "echo it\\'s\n"])
+def test_quotes_that_are_none(text: str) -> None:
+    move_script("a.sh", text, "a3")
+
+
 def test_import_forms() -> None:
     text = "from torch.cuda.amp import autocast\nimport torch.cuda as c\n"
     moved = move_python("a.py", text).text
@@ -209,6 +245,10 @@ def test_any_text_is_answered(text: str) -> None:
 ), max_size=12))  # fmt: skip
 def test_lines_are_never_lost(parts: list[str]) -> None:
     text = "#!/bin/bash\n" + "\n".join(parts) + "\n"
+    if parts.count('"') % 2:
+        with pytest.raises(InputError, match="opens here"):
+            move_script("a.sh", text, "a3")
+        return
     moved = move_script("a.sh", text, "a3")
     comments = sum(p.startswith("#") for p in parts)
     assert sum(x.startswith("# NCCL") for x in moved.text.splitlines()) == comments

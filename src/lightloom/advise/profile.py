@@ -139,7 +139,7 @@ def _wire(rows: Rows, order: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArr
         return np.broadcast_to(np.int64(0), size), np.broadcast_to(np.int32(-1), size)
     bytes_N, group_N = np.zeros(size, np.int64), np.full(size, -1, np.int32)
     for row, (size_bytes, group) in rows.wire.items():
-        bytes_N[row] = min(size_bytes, 2**62)
+        bytes_N[row] = min(max(size_bytes, 0), 2**62)
         if group:
             group_N[row] = rows.groups.setdefault(group, len(rows.groups))
     return bytes_N[order], group_N[order]

@@ -144,7 +144,7 @@ def read_kernel_details(path: Path) -> RankProfile:
             continue
         name, core = row.get("Name", ""), row.get("Accelerator Core", "")
         comm = core.upper() in ("HCCL", "COMMUNICATION") or bool(COMM_NAME.match(name))
-        if length < 0 or abs(start) > 2**61 or length > 2**61 or (start, name) in seen:
+        if not (0 <= length < 2**58 and 0 <= start < 2**61) or (start, name) in seen:
             notes["rows that repeat or make no sense were skipped"] += 1
             continue
         seen.add((start, name))

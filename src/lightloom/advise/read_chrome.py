@@ -29,7 +29,10 @@ STEP = re.compile(r"ProfilerStep#(\d+)")
 _TASK = re.compile(rb'"Task Type"\s*:\s*"([^"]*)"')
 _COMPUTE_TASK = re.compile(r"AI_?CORE|AI_?VEC|AIV|AIC|MIX|AI_?CPU|DSA|STARS_COMMON|KERNEL", re.I)
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|device)[-_.]?(\d+)", re.IGNORECASE)
-_FURTHEST = 2**62
+_FURTHEST = 2**61
+"""Nanoseconds of any time of day: year 2043."""
+_LONGEST = 2**58
+"""Nanoseconds of any span: nine years."""
 
 
 @dataclass(slots=True)
@@ -85,7 +88,7 @@ def _profile(path: Path, trace: Trace, c: _Collector, source: str) -> RankProfil
     named = re.search(_RANK_IN_NAME, path.name) or re.search(_RANK_IN_NAME, path.parent.name)
     rank = info.get("rank", int(named.group(1)) if named else None)
     base = trace.head.get("baseTimeNanoseconds", 0)
-    base = base if isinstance(base, int) and abs(base) < _FURTHEST else 0
+    base = base if isinstance(base, int) and 0 <= base < _FURTHEST else 0
     number = rank if isinstance(rank, int) and 0 <= rank < 2**31 else 0
     timeline, steps = c.rows.timeline(number, source, base, c.steps)
     world = info.get("world_size", 0)
@@ -162,7 +165,7 @@ def _span(e: Event, notes: Counter[str]) -> tuple[int, int] | None:
         except (ValueError, OverflowError):
             notes["events without a usable time were skipped"] += 1
             return None
-    if length < 0 or abs(start) > _FURTHEST or length > _FURTHEST:
+    if not (0 <= length <= _LONGEST and -_LONGEST <= start <= _FURTHEST):
         notes["events with an impossible time were skipped"] += 1
         return None
     return start, start + length

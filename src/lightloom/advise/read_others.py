@@ -137,6 +137,9 @@ def read_timeline_ranks(path: Path) -> list[RankProfile]:
     whole_timeline = read_timeline(path)
     if not len(whole_timeline):
         raise InputError(f"{path}: the timeline is empty")
+    times = (int(whole_timeline.start_N.min()), int(whole_timeline.end_N.max()))
+    if max(map(abs, (*times, whole_timeline.origin_ns))) >= 2**61:
+        raise InputError(f"{path}: times beyond the year 2043")
     out = []
     for rank in whole_timeline.ranks:
         t = _of_rank(whole_timeline, rank)

@@ -100,4 +100,4 @@ def whole(value: Any) -> int:
         result = int(value)
     except (TypeError, ValueError, OverflowError):
         return 0
-    return result if abs(result) < 2**62 else 0
+    return result if abs(result) < 2**61 else 0
