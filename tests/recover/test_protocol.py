@@ -147,6 +147,6 @@ def test_a_slow_reader_is_remembered() -> None:
     assert slept_s(watch, sample(0.6, "R", mark=6)) == pytest.approx(0.6)  # type: ignore[arg-type]
 
 
-def test_a_slot_named_twice_is_excluded() -> None:
-    assert verdict([], 2) == verdict([1], 2) == "replace"
-    assert verdict([2], 2) == "exclude"
+def test_a_slot_named_twice_in_the_same_collective_is_excluded() -> None:
+    assert verdict([], 2, 9) == verdict([(1, 9)], 2, 9) == verdict([(2, 9)], 2, 90) == "replace"
+    assert verdict([(2, 9)], 2, 9) == verdict([(2, 9)], 2, 11) == "exclude"

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from run_jobs import SMALL, Train, finish
+from run_jobs import SMALL, Train, finish, script
 
 from lightloom.core.timeline_file import read_timeline
 from lightloom.run import launch, snapshot
@@ -38,9 +38,42 @@ def test_an_agent_dies_with_its_ranks_and_rank_0_later(train: Train) -> None:
     assert hurt.recoveries[0].what.startswith("agent 1 lost")
     assert hurt.recoveries[0].lost_steps == 0
     assert hurt.losses[:11] == pytest.approx(calm.losses[:11], rel=1e-5)
-    # rank 0 was the last one: nobody is left, everything is kept up to the snapshot
-    assert hurt.state in ("dead", "failed") or hurt.world == 0
+    # rank 0 was the last one: the run says so, and the snapshot remains
+    assert hurt.state == "failed" and "no process is left" in hurt.why
     assert snapshot.newest(Path(hurt.folder) / "snapshots")[0] == 10
+
+
+def test_the_last_replica_without_a_snapshot_is_gone_and_the_run_says_so(train: Train) -> None:
+    hurt = train(ranks=1, faults=("rank:0@step5",))
+    assert hurt.state == "failed" and "4 steps are gone" in hurt.why
+
+
+def test_long_work_of_one_rank_after_its_update_is_not_a_hang(train: Train, tmp_path: Path) -> None:
+    body = """
+import time, torch
+import lightloom.run as ll
+model = torch.nn.Linear(200, 200)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+class Data:
+    def batch(self, i):
+        return torch.ones(20, 200)
+with ll.session() as s:
+    s.track(model=model, optimizer=opt)
+    for x in s.steps(Data(), steps=12):
+        loss = (model(x) - x).pow(2).mean()
+        loss.backward()
+        if s.reduce_gradients(model, loss):
+            opt.step()
+            if s.rank == 0 and s.step == 6:
+                end = time.process_time() + 0.8
+                while time.process_time() < end:
+                    model(x).sum()
+            if s.rank == 1 and s.step == 8:
+                with s.pause():
+                    time.sleep(1.5)
+"""
+    found = train(script=script(tmp_path, body), args=(), ranks=3, steps=0)
+    assert found.state == "done" and not found.hangs and not found.recoveries
 
 
 def test_two_failures_in_one_step_and_a_kill_during_recovery(train: Train) -> None:

@@ -25,6 +25,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     recovery_s: float
     """From the failure (or its detection, where only that is known) to that commit."""
+    expected_s: float | None = None
+    """What the change was expected to cost when it was decided."""
     detect_s: float | None = None
     """From an injected failure to the new epoch."""
     lost_steps: int = 0

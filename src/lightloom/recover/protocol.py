@@ -147,6 +147,20 @@ def _alive(state: State, agent: int, uid: int) -> bool:
     return any(rank.uid == uid for rank in peer.beat.ranks)
 
 
+def hopeless(state: State) -> bool:
+    """Return whether no member lives anywhere and no snapshot verifies: nothing to go on from."""
+    beats = {a: b for a, b in _beats(state).items() if a in state.epoch.agents}
+    known = all(a in beats or a in state.dead for a in state.epoch.agents)
+    alive = {r.uid for b in beats.values() for r in b.ranks}
+    gone = state.epoch.members and not alive & set(state.epoch.uids)
+    return bool(gone and known and max(b.snapshot for b in beats.values())[0] < 0)
+
+
+def deserted(state: State) -> bool:
+    """Return whether training had begun and no rank is left on any living agent."""
+    return bool(state.epoch.members) and not any(b.ranks for b in _beats(state).values())
+
+
 def _donors_live(state: State) -> bool:
     """Return whether each member that still waits for its state has a living donor."""
     epoch = state.epoch

@@ -246,7 +246,7 @@ class World:
         """The hang finder names a rank; a slot named twice is not filled again from its host."""
         rank = self.ranks[uid]
         if rank.alive and rank.hung:
-            if verdict(self.named, slot) == "exclude":
+            if verdict([(s, 0) for s in self.named], slot, 0) == "exclude":
                 self.bad_slot = -1
             self.named.append(slot)
             assert self.named.count(slot) <= 2, "invariant 8: named a third time"

@@ -6,7 +6,6 @@ wall-clock time-out: a rank that is merely starved by other work uses no CPU *an
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -15,9 +14,15 @@ STOPPED_S = 0.25
 """A stopped process (state T) is believed after this long."""
 BLOCKED_S = 0.5
 """A sleeping rank that used no CPU for this long while all others wait is blocked."""
-LOOP_STEPS = 2.0
+LOOP_STEPS = 1.5
 """CPU a rank may use without progress, in median steps, while all others wait."""
-LOOP_FLOOR_S = 0.25
+LOOP_FLOOR_S = 0.2
+PATIENCE = 20.0
+"""Times longer for a rank whose stacks differ, or that is busy after its update: it evaluates or
+writes something, and that ends."""
+SAME_STEPS = 5
+LOOKS = 3
+"""Stacks that must agree on the innermost line before a busy rank is called looping."""
 LONG_FIRST_S = 30.0
 """Floor until two steps are done: imports, compilation, first allocation."""
 
@@ -61,8 +66,9 @@ def slept_s(watch: Watch, now: Sample) -> float:
 
 
 def judge(
-    watch: Watch, now: Sample, others_wait_s: float, step_cpu_s: float | None, benign_s: float = 0.0
-) -> str:
+    watch: Watch, now: Sample, others_wait_s: float, step_cpu_s: float | None,
+    benign_s: float = 0.0, patience: float = 1.0,
+) -> str:  # fmt: skip
     """Return ``stopped``, ``blocked``, ``looping`` or an empty string.
 
     `others_wait_s` is how long all other members have been waiting for this rank; `step_cpu_s` the
@@ -77,16 +83,23 @@ def judge(
     grace = LONG_FIRST_S if step_cpu_s is None else 0.0
     if now.state == "S" and min(still_s, others_wait_s) >= max(BLOCKED_S, 4.0 * benign_s, grace):
         return "blocked"
-    allowed = max(LOOP_FLOOR_S, LOOP_STEPS * (step_cpu_s or 0.0), grace)
+    allowed = max(patience * max(LOOP_FLOOR_S, LOOP_STEPS * (step_cpu_s or 0.0)), grace)
     used = now.cpu_s - watch.since.cpu_s
     if now.state == "R" and used >= allowed and others_wait_s >= LOOP_FLOOR_S:
         return "looping"
     return ""
 
 
-def verdict(history: Iterable[int], slot: int) -> str:
-    """Return ``replace`` for the first time `slot` is named, ``exclude`` for the second.
+def patience_of(tops: list[str]) -> float:
+    """Return how much longer a busy rank may take, from the innermost lines of its stacks."""
+    return 1.0 if len(tops) >= LOOKS and len(set(tops[-LOOKS:])) == 1 else PATIENCE
 
-    A job therefore restarts into the same hang at most once (invariant 8).
+
+def verdict(history: Iterable[tuple[int, int]], slot: int, step: int) -> str:
+    """Return ``replace`` when `slot` is named first, ``exclude`` when again in the same collective.
+
+    `history` holds (slot, step); a step within SAME_STEPS of an earlier naming is the same
+    collective met again, so a job restarts into the same hang at most once (invariant 8).
     """
-    return "exclude" if Counter(history)[slot] >= 1 else "replace"
+    again = any(s == slot and abs(step - at) <= SAME_STEPS for s, at in history)
+    return "exclude" if again else "replace"

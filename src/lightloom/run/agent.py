@@ -25,7 +25,7 @@ from lightloom.recover.record import Epoch, Rules
 from lightloom.recover.suspect import verdict
 
 from . import board as b
-from . import faults, nursery, system, talk, wire
+from . import faults, flight, nursery, system, talk, wire
 from . import nest as nests
 from .log import Log
 from .net import Net
@@ -61,7 +61,7 @@ class Agent:
         self.select = selectors.DefaultSelector()
         self.net = Net(folder, me, self.select, self._on_frame, self._on_agent_death)
         self.elsewhere: dict[int, tuple[int, int, float, int]] = {}
-        self.named: list[int] = []
+        self.named: list[tuple[int, int]] = []
         self.pending: list[tuple[float, Callable[[], None]]] = []
         self.stop_at: int | None = None
         self.signalled = self.over = False
@@ -167,6 +167,7 @@ class Agent:
         self.log.append({"epoch": epoch.number, "base": epoch.base, "uids": epoch.uids}, True)
         self.log.event(
             "epoch", number=epoch.number, why=epoch.why, base=epoch.base, lost=epoch.lost,
+            expected_s=self.nest.expected(epoch),
             members=[[x.slot, x.uid, x.agent] for x in epoch.members], joins=epoch.joins,
         )  # fmt: skip
         slots = {x.uid: x.slot for x in epoch.members}
@@ -310,27 +311,21 @@ class Agent:
             self._maybe_over()
             return
         if not rank.ready and self.state.epoch.number <= 0:
-            self._fail(self._why(rank) + plain, code=6, everywhere=True)
+            self._fail(self.nest.why(rank) + plain, code=6, everywhere=True)
             return
         if rank.code is not None and rank.code > 0:
             self.failures += 1
         if self.failures >= 3:
-            self._fail(self._why(rank), code=6, everywhere=True)
+            self._fail(self.nest.why(rank), code=6, everywhere=True)
         elif self.spec.respawn and not (rank.named and self._exclude(rank)):
             self.later(RESPAWN_S, lambda: self._spawn(max(rank.last_slot, 0)))
 
     def _exclude(self, rank: nests.RankProc) -> bool:
-        out = verdict(self.named, rank.last_slot) == "exclude"
-        self.named.append(rank.last_slot)
+        out = verdict(self.named, rank.last_slot, rank.named_step) == "exclude"
+        self.named.append((rank.last_slot, rank.named_step))
         if out:
             self.log.event("excluded", slot=rank.last_slot, why="named twice by the hang finder")
         return out
-
-    def _why(self, rank: nests.RankProc) -> str:
-        path = self.folder / f"rank-{rank.uid}.log"
-        tail = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
-        how = f"signal {-rank.code}" if rank.code and rank.code < 0 else f"exit code {rank.code}"
-        return f"the script failed ({how}):\n" + "\n".join(tail)
 
     # ---- snapshots ---------------------------------------------------------------------------
 
@@ -406,6 +401,13 @@ class Agent:
             for rank in self.nest.ranks.values():
                 self.nest.tell(rank, talk.Finish())
             self._maybe_over()
+        elif protocol.hopeless(self.state):
+            at = self.state.durable
+            self._fail(f"every replica is lost and there is no snapshot: {at} steps are gone",
+                       code=6, everywhere=True)  # fmt: skip
+        elif not self.spec.respawn and protocol.deserted(self.state):
+            self._fail("no process is left and --no-respawn was given; resume the run", code=6,
+                       everywhere=True)  # fmt: skip
         elif self.stop_at is None:
             self._look()
         if self.state.epoch.number < 0 and not self.net.others():
@@ -425,7 +427,7 @@ class Agent:
             fresh = number == epoch.number and age < 0.3
             elsewhere = min(elsewhere, seconds + age if fresh else 0.0)
         for rank, how in self.nest.suspects(now, elsewhere):
-            rank.named = how
+            rank.named, rank.named_step = how, rank.board.get(b.STEP)
             self.nest.dump(rank)
             self.later(0.06, partial(self._end_hang, rank, how))
 
@@ -438,6 +440,7 @@ class Agent:
             stack=self.nest.stack(rank), since_ns=rank.board.get(b.AT),
             killed_ns=rank.board.get(b.KILLED),
         )  # fmt: skip
+        flight.write(self.folder, self.nest, rank)
         self.nest.kill(rank)
 
     def run(self) -> int:

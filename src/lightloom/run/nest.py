@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 
 from lightloom.recover import suspect
+from lightloom.recover.record import Epoch
 
 from . import board as b
 from . import nursery, system, talk
 from .spec import Spec
 
 _news: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(nursery.NewsType)
+COPY_RATE = 0.7e9
+"""Bytes of state a second from donor to newcomer: copied out, copied in (measured, cold)."""
 QUIET_PHASES = (b.WAITING, b.JOINING, b.IDLE, b.ENDED, b.SAVING)
 
 
@@ -33,7 +36,8 @@ class RankProc:
         self.ready = self.gone = self.ended = False
         self.code: int | None = None
         self.slot = self.last_slot = -1
-        self.named = ""
+        self.named, self.named_step = "", 0
+        self.looks, self.patience = 0, 1.0
         self.kill_at_ns = 0
         self.watch: suspect.Watch | None = None
         self.own_s: deque[float] = deque(maxlen=21)
@@ -46,6 +50,7 @@ class RankProc:
     def take(self, slot: int) -> None:
         """Fill a slot of a new epoch, or none (-1)."""
         self.slot, self.watch = slot, None
+        self.looks, self.patience = 0, 1.0
         self.last_slot = slot if slot >= 0 else self.last_slot
 
     def waits_s(self, now_ns: int) -> float:
@@ -197,16 +202,45 @@ class Nest:
             ]
             wait_s = min([elsewhere_s, *others])
             alone = wait_s > 1e8
-            how = suspect.judge(
-                watch,
-                now,
-                now.at_s - watch.since.at_s if alone else wait_s,
-                rank.step_s(),
-                self.benign_s,
-            )
+            busy = suspect.PATIENCE if rank.phase == b.APPLYING else rank.patience
+            waited = now.at_s - watch.since.at_s if alone else wait_s
+            how = suspect.judge(watch, now, waited, rank.step_s(), self.benign_s, busy)
+            if how == "looping" and rank.looks <= suspect.LOOKS and not rank.named:
+                how = self._look_again(rank)
             if how and not rank.named:
                 found.append((rank, how))
         return found
+
+    def _look_again(self, rank: RankProc) -> str:
+        """Take one more stack of a busy rank; after the last say whether it loops."""
+        rank.looks += 1
+        if rank.looks <= suspect.LOOKS:
+            self.dump(rank)
+            return ""
+        rank.patience = suspect.patience_of(self.tops(rank))
+        return "looping" if rank.patience == 1.0 else ""
+
+    def tops(self, rank: RankProc) -> list[str]:
+        """Return the innermost line of each stack taken of the rank, oldest first."""
+        path = self.folder / f"rank-{rank.uid}.stack"
+        text = path.read_text(errors="replace") if path.exists() else ""
+        blocks = [block.splitlines() for block in text.split("Current thread")[1:]]
+        return [next((x for x in lines if x.startswith("  File")), "") for lines in blocks]
+
+    def expected(self, epoch: Epoch) -> float:
+        """Return the seconds a change should cost: the lost work again, state for newcomers."""
+        own = [s for s in (r.step_s() for r in self.ranks.values()) if s]
+        moved = 0.0
+        if epoch.joins and epoch.infos:
+            moved = 12.0 * msgspec.json.decode(epoch.infos[0][1])["numel"]
+        return 0.05 + (max(own) if own else 0.1) + moved / COPY_RATE
+
+    def why(self, rank: RankProc) -> str:
+        """Return how a rank ended and the last lines it wrote."""
+        path = self.folder / f"rank-{rank.uid}.log"
+        tail = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
+        how = f"signal {-rank.code}" if rank.code and rank.code < 0 else f"exit code {rank.code}"
+        return f"the script failed ({how}):\n" + "\n".join(tail)
 
     def close(self) -> None:
         """Kill every rank and the nursery."""

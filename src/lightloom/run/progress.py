@@ -52,8 +52,9 @@ class Progress:
         if kind == "epoch":
             key = (kind, e["number"])
             lost = f", {e['lost']} steps lost" if e["lost"] else ""
+            cost = f", expected {e['expected_s']:.2f} s" if "lost" in e["why"] else ""
             text = (f"epoch {e['number']} ({e['why']}): {len(e['members'])} ranks from step "
-                    f"{e['base']}{lost}")  # fmt: skip
+                    f"{e['base']}{lost}{cost}")  # fmt: skip
         elif kind == "death":
             text = f"rank {e['slot']} ended: {e['how'] or _how(e['code'])}"
         elif kind == "hang":

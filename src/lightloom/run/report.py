@@ -154,7 +154,7 @@ def _recovery(
     return Recovery(
         what=str(epoch["why"]), how=how or "agent killed", decision=decision,
         step=int(first["step"]), epoch=int(epoch["number"]),
-        recovery_s=(int(first["at_ns"]) - began) / 1e9,
+        recovery_s=(int(first["at_ns"]) - began) / 1e9, expected_s=epoch.get("expected_s"),
         detect_s=(int(epoch["at_ns"]) - began) / 1e9 if injected else None,
         lost_steps=int(epoch["lost"]), from_failure=bool(injected),
     )  # fmt: skip

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,22 @@ class Session:
         thing.step = gated
         if hasattr(thing, "zero_grad"):
             thing.zero_grad = lambda set_to_none=True: None
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Say that this rank works on something long of its own: evaluation, writing a file.
+
+        The hang finder leaves it alone meanwhile; the others simply wait.
+        """
+        link = self.link
+        before = link.board.get(b.PHASE) if link else 0
+        if link is not None:
+            link.mark(b.SAVING)
+        try:
+            yield
+        finally:
+            if link is not None:
+                link.mark(before)
 
     # ---- the loop ------------------------------------------------------------------------------
 
@@ -300,6 +317,7 @@ class Session:
         while ex.idle and not self._halted():
             self._hear(ex, link.messages(1.0))
         if not self.done and not self.shadow and not self._halted():
+            link.mark(b.COMPUTING, self.step)
             self.injector.at(self.rank, self.step)
 
     def _count(self, ex: exchange.Exchange) -> None:
