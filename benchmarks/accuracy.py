@@ -78,7 +78,7 @@ def ablation(cal: Calibration) -> None:
     folds = folds_of([r.fold for r in rows], FOLDS)
     prefix = folds_of([r.prefix for r in rows], 0)
     kinds = calibration_step.KINDS
-    plain = {part: ("*",) for part in kinds}
+    plain = dict.fromkeys(kinds, ("*",))
     no_surface = msgspec.structs.replace(
         cal, kernels=msgspec.structs.replace(cal.kernels, surfaces=False))  # fmt: skip
     one_rate = msgspec.structs.replace(

@@ -230,8 +230,8 @@ def _with_detail(surface: Surface, place: dict[str, NDArray[np.int64]], left: F6
     shape = tuple(len(surface.axes[n]) for n in names)
     flat = np.ravel_multi_index([place[n] for n in names], shape)
     size = int(np.prod(shape))
-    sums: F64 = 1.0 * np.bincount(flat, left, minlength=size).reshape(shape)
-    seen: F64 = np.minimum(np.bincount(flat, minlength=size), 1).reshape(shape) * 1.0
+    sums: F64 = np.bincount(flat, left, minlength=size).reshape(shape).astype(np.float64)
+    seen: F64 = np.minimum(np.bincount(flat, minlength=size), 1).reshape(shape).astype(np.float64)
     sums = sums * seen / np.maximum(np.bincount(flat, minlength=size).reshape(shape), 1)
     for axis, name in enumerate(names):
         if name in DETAIL:
