@@ -204,8 +204,10 @@ def main() -> None:
     args = parser.parse_args()
     asked = [" --big"] * args.big + [" --peer PYTHON"] * bool(args.peer)
     asked += [f" --damaged {args.damaged}"] * bool(args.damaged)
-    out = ["# Reading profiles\n", f"`python benchmarks/advise.py{''.join(asked)}`. CPU is user plus "
-           "system time of a fresh process, best of three, on a shared 2-core machine.\n"]  # fmt: skip
+    load = os.getloadavg()[0]
+    out = ["# Reading profiles\n", f"`python benchmarks/advise.py{''.join(asked)}`. CPU is user"
+           " plus system time of a fresh process, best of three, on a 2-core machine that other"
+           f" work shared (load {load:.0f}).\n"]  # fmt: skip
     head = ["set", "points of the window", "against its own table", "transfer share", "verdict"]
     out += ["## Right\n", RIGHT + "\n", table(head, reference_rows())]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:

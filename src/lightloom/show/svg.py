@@ -1,4 +1,4 @@
-"""Small pictures as inline SVG: stacked bars, ranges, lanes. No script, no outside reference.
+"""Small pictures as inline SVG: stacked bars and ranges. No script, no outside reference.
 
 Colours are safe for colour-blind eyes (Okabe and Ito) and every part is also labelled.
 """
@@ -41,15 +41,6 @@ class Range(NamedTuple):
     low: float
     high: float
     note: str = ""
-
-
-class Span(NamedTuple):
-    """One box on a lane."""
-
-    start: float
-    end: float
-    part: str
-    title: str = ""
 
 
 def _svg(width: int, height: int, body: list[str], title: str) -> str:
@@ -125,22 +116,4 @@ def ranges(rows: Sequence[Range], title: str, width: int = 900) -> str:
             body.append(f'<circle cx="{left + (r.point - low) * scale:.1f}" cy="{y + 9:.1f}" '
                         'r="5" fill="#0072b2"/>')  # fmt: skip
         body.append(_text(left + (r.high - low) * scale + 10, y + 13, r.note, kind="grey"))
-    return _svg(width, len(rows) * row + 12, body, title)
-
-
-def lanes(rows: Sequence[tuple[str, Sequence[Span]]], title: str, width: int = 900) -> str:
-    """Return boxes on lanes over a common time axis."""
-    spans = [s for _, mine in rows for s in mine]
-    if not spans:
-        return ""
-    start, end = min(s.start for s in spans), max(s.end for s in spans)
-    left, row = 130, 22
-    scale = (width - left - 10) / ((end - start) or 1.0)
-    body: list[str] = []
-    for i, (label, mine) in enumerate(rows):
-        y = 6.0 + i * row
-        body.append(_text(left - 6, y + 13, label, "end"))
-        for s in mine:
-            x = left + (s.start - start) * scale
-            body.append(_box(x, y, (s.end - s.start) * scale, row - 5, s.part, s.title))
     return _svg(width, len(rows) * row + 12, body, title)
