@@ -89,6 +89,7 @@ def test_topo_reads_a_plan_and_draws_its_heat(run: Run, tmp_path: Path) -> None:
         (("light", "age", "--fault", "dirt:9=0.5"), 3, "ports are 0-3"),
         (("light", "age", "--fault", "dirt=3"), 3, "at most 1"),
         (("light", "line", "--spacing", "10 GHz"), 3, "wider than baud"),
+        (("light", "phase", "--offset", "0 Hz"), 3, "offset"),
         (("light", "budget", "--link", "spin"), 3, "nearest: spine"),
         (("wavelengths", "replay", "--setting", "nsfnet"), 3, "nearest"),
         (("wavelengths", "show", "nowhere.json"), 3, "does not exist"),
@@ -124,6 +125,23 @@ def test_channels_from_assignment_to_release(run: Run, tmp_path: Path) -> None:
     assert run("wavelengths", "release", path, "--job", "A")[0] == 3
 
 
+def test_steps_break_a_cycle_with_a_spare_channel(run: Run, tmp_path: Path) -> None:
+    files = []
+    for name, channels in (("now", (0, 1)), ("then", (1, 0))):
+        lit = [
+            {"name": n, "owner": n, "cls": "expert", "links": [0, 3], "channels": [c]}
+            for n, c in zip("ab", channels, strict=True)
+        ]
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"boards": 2, "fibres": 1, "channels": 4, "lit": lit}))
+        files.append(str(path))
+    rows = json.loads(run("wavelengths", "steps", *files, "--json")[1])
+    assert [r["parked"] for r in rows] == [True, False, False]
+    assert "0 lightpaths paused" in run("wavelengths", "steps", *files)[1]
+    Path(files[1]).write_text(Path(files[1]).read_text().replace('"a"', '"z"'))
+    assert run("wavelengths", "steps", *files)[0] == 3
+
+
 def test_replay_compares_and_repeats(run: Run) -> None:
     args = ("wavelengths", "replay", "--routes", "5", "--requests", "4000")
     one, two = run(*args)[1], run(*args)[1]
@@ -146,6 +164,7 @@ def test_light_says_what_is_shown_and_what_is_not(run: Run) -> None:
     assert json.loads(run("light", "line", "--json")[1])["lightloom"]["total_db"] == pytest.approx(
         21.1, abs=0.1
     )
+    assert "3,141.6 kHz" in run("light", "phase")[1]
     parts = json.loads(run("light", "reconfigure", "--json")[1])
     assert parts["ocs-24"]["total"] == pytest.approx(80e-6)
 

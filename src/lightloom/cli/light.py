@@ -146,6 +146,26 @@ def proof(
 
 
 @light.command()
+@click.option("--density", type=float, default=0.1, show_default=True, help="rad per root hertz")
+@click.option("--offset", default="10 kHz", show_default=True, help="where it was measured")
+@json_option
+def phase(density: float, offset: str, as_json: bool) -> None:
+    """What a phase-noise reading means: linewidth, and radians rms from 1 kHz to 1 MHz."""
+    from lightloom.core.units import parse_hertz
+    from lightloom.fabric.light import linewidth_hz, phase_rms
+
+    at = parse_hertz(offset, "--offset")
+    width, rms = linewidth_hz(density, at), phase_rms(density, at, 1e3, 1e6)
+    if as_json:
+        echo_json({"linewidth_hz": width, "rms_rad": rms, "offset_hz": at})
+        return
+    click.echo(
+        f"{density:g} rad/rtHz at {at / 1e3:g} kHz is a linewidth of {width / 1e3:,.1f} kHz and "
+        f"{rms:.3g} rad rms from 1 kHz to 1 MHz (white frequency noise)"
+    )
+
+
+@light.command()
 @json_option
 def reconfigure(as_json: bool) -> None:
     """Seconds of darkness for one change of circuits, part by part, by technology."""

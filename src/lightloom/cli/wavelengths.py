@@ -154,6 +154,43 @@ def release(file: str, job: str) -> None:
 
 @wavelengths.command()
 @click.argument("file", metavar="CHANNELS.json")
+@click.argument("target", metavar="TARGET.json")
+@click.option("--spare-lasers", type=int, default=1, show_default=True, help="a board; 0: pauses")
+@json_option
+def steps(file: str, target: str, spare_lasers: int, as_json: bool) -> None:
+    """Order the moves from one channel file to another; cycles are broken by a spare channel."""
+    from dataclasses import asdict
+
+    from lightloom.core.errors import InputError
+    from lightloom.fabric.defrag import pool_of, steps_to
+    from lightloom.show.light import grid, print_lines
+
+    pool, wanted = pool_of(_open(file)), pool_of(_open(target)).paths
+    for name, path in wanted.items():
+        if name not in pool.paths or pool.paths[name].links != path.links:
+            raise InputError(f"{target}: lightpath {name} is not lit on these links in {file}")
+        if len(pool.paths[name].channels) != len(path.channels):
+            raise InputError(f"{target}: lightpath {name} has another number of channels")
+    found = steps_to(pool, {name: path.channels for name, path in wanted.items()}, spare_lasers)
+    if as_json:
+        echo_json([asdict(step) for step in found])
+        return
+    print_lines(
+        grid(
+            ("lightpath", "how", "dark", "lit"),
+            [
+                (s.name, f"{s.how}{' (parked)' if s.parked else ''}",
+                 ",".join(map(str, s.old)), ",".join(map(str, s.new)))
+                for s in found
+            ],
+            left=2,
+        ),
+        f"{len(found)} steps, {len({s.name for s in found if s.how == 'pause'})} lightpaths paused",
+    )  # fmt: skip
+
+
+@wavelengths.command()
+@click.argument("file", metavar="CHANNELS.json")
 @click.option("--goal", type=float, default=0.8, show_default=True, help="contiguous share wanted")
 @click.option("--spare-lasers", type=int, default=1, show_default=True, help="a board; 0: pauses")
 @click.option("--move-time", default="30 ms", show_default=True, help="one move, all parts")
