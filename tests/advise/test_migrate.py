@@ -18,7 +18,7 @@ from lightloom.advise.migrate_docker import move_dockerfile, versions_for
 from lightloom.advise.migrate_env import MAP, NONE, answer
 from lightloom.advise.migrate_ops import judge, of_model, versions
 from lightloom.advise.migrate_python import move_python
-from lightloom.advise.migrate_shell import move_script, timeouts
+from lightloom.advise.migrate_shell import check_quotes, move_script, timeouts
 from lightloom.cli.main import cli
 from lightloom.core.catalog import load_model
 from lightloom.core.errors import InputError, LightloomError
@@ -173,15 +173,24 @@ def test_a_misspelt_variable_names_its_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [("#!/bin/bash\necho 'x\necho y\n", 2), ('a=1\nb="$(echo "x)\n', 2), ("x=`date\n", 1)],
+    ("text", "line"), [("#!/bin/bash\necho 'x\necho y\n", 2), ("x=`date\n", 1), ('a=1\nb="\n', 2)]
 )
 def test_an_open_quote_is_named(text: str, line: int) -> None:
     with pytest.raises(InputError, match=f"a.sh:{line}"):
+        check_quotes("a.sh", text)
+    with pytest.raises(InputError, match="nothing was written"):
         move_script("a.sh", text, "a3")
 
 
-@pytest.mark.parametrize("text", ["# don't\necho ok\n", "cat <<EOF\ndon't\nEOF\n", "echo it\\'s\n"])
+def test_broken_grammar_is_named_with_its_line() -> None:
+    with pytest.raises(InputError, match=r"a\.sh:"):
+        move_script("a.sh", "#!/bin/bash\nif true; then\nexport NCCL_DEBUG=INFO\n", "a3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# don't\necho ok\n", "cat <<EOF\ndon't\nEOF\n", "echo it\\'s\n", 'a="$(grep \'"\' f)"\n'],
+)
 def test_quotes_that_are_none(text: str) -> None:
     move_script("a.sh", text, "a3")
 
@@ -245,11 +254,11 @@ def test_any_text_is_answered(text: str) -> None:
 ), max_size=12))  # fmt: skip
 def test_lines_are_never_lost(parts: list[str]) -> None:
     text = "#!/bin/bash\n" + "\n".join(parts) + "\n"
-    if parts.count('"') % 2:
-        with pytest.raises(InputError, match="opens here"):
-            move_script("a.sh", text, "a3")
+    try:
+        moved = move_script("a.sh", text, "a3")
+    except InputError as error:
+        assert "a.sh:" in error.what
         return
-    moved = move_script("a.sh", text, "a3")
     comments = sum(p.startswith("#") for p in parts)
     assert sum(x.startswith("# NCCL") for x in moved.text.splitlines()) == comments
 

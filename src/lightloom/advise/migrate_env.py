@@ -88,6 +88,7 @@ KEEP = {
 }
 FAMILIES = ("NCCL_", "TORCH_NCCL_", "HCCL_", "NVTE_", "NVSHMEM_", "UCX_", "CUDA_", "NVIDIA_")
 MANUAL = "HCCL manual"
+COLUMN = "published: counterpart column of the HCCL manual"
 
 
 class Answer(NamedTuple):
@@ -145,16 +146,16 @@ def answer(name: str, value: str) -> Answer:
         return mapped(name, value)
     if name in NONE:
         why, nearest = NONE[name]
-        return Answer((), why, "published: counterpart column of the HCCL manual", True, nearest)
+        return Answer((), why, COLUMN, True, nearest)
     if name.startswith(("HCCL_", "P2P_HCCL_")):
         return native(name, value)
-    if name.startswith(FAMILIES):
+    wrong = unknown_variable(name)
+    if wrong:
         return Answer(
-            (),
-            "no counterpart in the HCCL manual",
-            "published: counterpart column of the HCCL manual",
-            True,
+            (), f"no library reads {name}", f"published: {MANUAL}", True, wrong.strip("; ")
         )
+    if name.startswith(FAMILIES):
+        return Answer((), "no counterpart in the HCCL manual", COLUMN, True)
     return Answer(((name, value),), "", "", kept=True)
 
 

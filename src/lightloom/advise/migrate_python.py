@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lightloom.core.errors import InputError
 from lightloom.core.migration import Change, Lacking
 
-from .migrate_env import answer, ours
+from .migrate_env import MAP, answer, ours
 from .migrate_ops import PACKAGES, WAITS
 
 MARK = "# lightloom:"
@@ -375,6 +375,40 @@ class _Work(ast.NodeVisitor):
                 "no counterpart; the line is kept",
                 next(GONE[p] for p in GONE if name.startswith(p)),
             )
+        self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        """Move variables of an environment that is written as a dictionary."""
+        for key, value in zip(node.keys, node.values, strict=True):
+            if not (
+                isinstance(key, ast.Constant) and isinstance(key.value, str) and ours(key.value)
+            ):
+                continue
+            text = str(value.value) if isinstance(value, ast.Constant) else ""
+            found = answer(key.value, text)
+            if found.lacking or len(found.pairs) != 1 or not isinstance(value, ast.Constant):
+                near = found.nearest or ", ".join(f"{k}={v}" for k, v in found.pairs)
+                self.lose(key, f"{key.value}: {text}", found.why, near)
+            elif found.pairs[0] != (key.value, text):
+                new = found.pairs[0][1].strip('"')
+                self.edit(key, f'"{found.pairs[0][0]}"', found.why, found.source)
+                if new != text:
+                    self.edit(value, f'"{new}"', found.why, found.source)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """Move the name of a variable that is read as ``os.environ["NCCL_X"]``."""
+        key = node.slice
+        if (
+            self.full(node.value) == "os.environ"
+            and isinstance(key, ast.Constant)
+            and isinstance(key.value, str)
+            and ours(key.value)
+        ):
+            if key.value in MAP:
+                self.edit(key, f'"{MAP[key.value]}"', f"counterpart of {key.value}")
+            elif not answer(key.value, "").kept:
+                self.lose(node, self.source(node), "read here, and it has another meaning or none")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:

@@ -6,8 +6,11 @@ Lines that need no change stay byte for byte; a line that lost its only setting 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from typing import NamedTuple
 
+from lightloom.core.errors import InputError
 from lightloom.core.migration import Action, Change, Lacking
 from lightloom.emit.check import group_seconds
 from lightloom.emit.facts import load, origin_line
@@ -107,8 +110,61 @@ class _Line:
         self.lacking.append(Lacking(where=self.where, what=what, why=why, nearest=nearest))
 
 
+def check_shell(name: str, text: str) -> None:
+    """Raise InputError naming the line that is no shell: by ``bash -n``, else by open quotes.
+
+    ``bash -n`` reads and runs nothing. Where no bash is installed only quotes are looked at.
+    """
+    bash = shutil.which("bash")
+    if bash is None:
+        check_quotes(name, text)
+        return
+    command = [bash, "--norc", "--noprofile", "-n"]
+    done = subprocess.run(
+        command, input=text.encode(), capture_output=True, timeout=20, check=False
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        found = re.search(r"line (\d+): (.*)", said)
+        where, what = (found[1], found[2]) if found else ("1", said)
+        raise InputError(f"{name}:{where}: not a shell script: {what}", out="nothing was written")
+
+
+def check_quotes(name: str, text: str) -> None:
+    """Raise InputError naming the line where a quote opens that nothing closes.
+
+    Comments, escapes and here-documents are respected.
+    """
+    quote, opened, ends = "", 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if ends:
+            ends = "" if line.strip() == ends else ends
+            continue
+        i = 0
+        while i < len(line):
+            char = line[i]
+            if char == "\\" and quote != "'":
+                i += 1
+            elif quote:
+                quote = "" if char == quote else quote
+            elif char in "'\"`":
+                quote, opened = char, number
+            elif char == "#" and (i == 0 or line[i - 1] in " \t;"):
+                break
+            i += 1
+        here = re.search(r"<<-?\s*[\"']?(\w+)", line) if not quote else None
+        ends = here[1] if here and "<<<" not in line else ""
+    if quote:
+        raise InputError(
+            f"{name}:{opened}: a quote {quote} opens here and nothing closes it",
+            out="nothing was written",
+        )
+
+
 def move_script(name: str, text: str, product: str, *, env_file: bool = False) -> Moved:
     """Return a script for Ascend: variables, Megatron flags, commands, and what it lacked."""
+    if not env_file:
+        check_shell(name, text)
     megatron = bool(re.search(r"--tensor-model-parallel-size|pretrain_\w+\.py", text))
     out: list[str] = []
     changes: list[Change] = []

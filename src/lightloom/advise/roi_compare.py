@@ -217,6 +217,13 @@ def notes_of(
         out.append(
             _("the same chip on a wider domain is taken to cost fabric_premium more (assumed)")
         )
+    out += [
+        _("{c}: the chip's power is not published: power, cooling and site are 0").format(
+            c=run.plan.cluster.name
+        )
+        for run in runs
+        if not run.plan.prediction.power_w
+    ]
     if any(run.moves for run in runs):
         out.append(
             _("migration is charged to this run alone where the vendor is not {v}").format(v=vendor)
