@@ -87,7 +87,9 @@ def cli(lang: str | None) -> None:
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; every error is an answer with its own exit code."""
     try:
-        cli.main(args=args, prog_name="lightloom", standalone_mode=False)
+        code = cli.main(args=args, prog_name="lightloom", standalone_mode=False)
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
