@@ -21,7 +21,7 @@ from lightloom.cost.calibration import Calibration, default_calibration
 from lightloom.cost.calibration_scale import scales_of
 from lightloom.cost.columns import columns_of
 from lightloom.cost.comm import collective_seconds
-from lightloom.cost.evaluate import layer_tables
+from lightloom.cost.evaluate import layer_tables, tables_of
 from lightloom.cost.job import Job
 from lightloom.cost.layer_table import recompute_share
 from lightloom.cost.operations import (
@@ -39,6 +39,8 @@ from .work import SELF, Piece, StageWork, StepWork, Transfer
 WEIGHT_KEEPS = 32.0 / 34.0
 """Share of a layer's activations that W still needs after I: 32 of 34 (b s h) bytes, Qi 2023
 table 2 (without stored attention scores)."""
+ACROSS = "all-reduce across copies"
+SHARDED = ("3", "fsdp", "hsdp")
 BLOCKING = ("gpipe", "1f1b")
 """Schedules whose sends and receives the frameworks wait for: Megatron-Core overlaps p2p only when
 interleaved (``overlap_p2p_comm`` in megatron/core/model_parallel_config.py)."""
@@ -153,7 +155,7 @@ def work_of(job: Job, strategy: Strategy, calibration: Calibration | None = None
     """Return the work of one step of `strategy`, ready for the player."""
     cal = calibration if calibration is not None else default_calibration()
     balanced = replace(job, imbalance=BALANCED)
-    operations = _bare(stage_operations(balanced, strategy, cal), job, cal)
+    operations = _bare(stage_operations(balanced, strategy, cal), job, strategy, cal)
     skewed = operations
     if job.model.is_moe and strategy.ep > 1:
         skewed = stage_operations(replace(job, imbalance=SKEWED), strategy, cal)
@@ -177,7 +179,21 @@ def work_of(job: Job, strategy: Strategy, calibration: Calibration | None = None
     )  # fmt: skip
 
 
-def _bare(operations: StepOperations, job: Job, cal: Calibration) -> StepOperations:
+def _across(job: Job, strategy: Strategy, cal: Calibration) -> tuple[Message, ...]:
+    """Return what HSDP's copies exchange once a step: an all-reduce of their shards."""
+    if strategy.zero != "hsdp":
+        return ()
+    tables = tables_of(job, columns_of([strategy]), cal)
+    seconds = float(tables.holdings.replicas.replicas[0])
+    group, stride = strategy.dp * strategy.cp, strategy.tp
+    if seconds <= 0.0:
+        return ()
+    return (Message("dp", ACROSS, group, stride, 0.0, 1.0, seconds, 0.0),)
+
+
+def _bare(
+    operations: StepOperations, job: Job, strategy: Strategy, cal: Calibration
+) -> StepOperations:
     """Return operations with measured factors of dp, pp and the optimiser, and without the share
     of hidden communication that the closed form still charges: the player slows compute instead.
     """
@@ -191,7 +207,8 @@ def _bare(operations: StepOperations, job: Job, cal: Calibration) -> StepOperati
                 backward_comm=tuple(map(message, s.backward_comm)))
         for s in operations.stages
     )  # fmt: skip
-    gradients = tuple(replace(m, seconds=m.seconds * scales["dp"]) for m in operations.gradients)
+    once = [*operations.gradients, *_across(job, strategy, cal)]
+    gradients = tuple(replace(m, seconds=m.seconds * scales["dp"]) for m in once)
     return replace(operations, stages=stages, gradients=gradients,
                    send_s=operations.send_s * scales["pp"],
                    optimizer_s=operations.optimizer_s * scales["optimizer"])  # fmt: skip
@@ -242,30 +259,37 @@ def _with_step(
         stage = replace(stage, send=send)
     mine = [s for s in operations.stages if s.rank == ops.rank]
     share = (ops.layers + 1e-9) / sum(s.layers + 1e-9 for s in mine)
+    if strategy.schedule == "dualpipe":  # every rank holds a mirrored stage as well
+        share *= 0.5
     stage = replace(stage, static_bytes=static, optimizer_s=operations.optimizer_s * share)
     gradients = [m for m in operations.gradients if m.kind != "all-gather"]
     parameters = [m for m in operations.gradients if m.kind == "all-gather"]
-    if strategy.zero in ("3", "fsdp", "hsdp") and strategy.pp == 1:
-        return _sharded(stage, strategy, gradients, parameters, fabric, max(ops.layers, 1))
-    return replace(
-        stage,
-        gradients=tuple(_transfer(m, fabric, "gradients", share) for m in gradients),
-        parameters=tuple(_transfer(m, fabric, "parameters", share) for m in parameters),
-        layers=max(ops.layers, 1),
-    )
+    between = [m for m in gradients if m.kind == ACROSS]
+    gradients = [m for m in gradients if m.kind != ACROSS]
+    stage = replace(
+        stage, layers=max(ops.layers, 1),
+        gradients=tuple(_transfer(m, fabric, "replicas", share) for m in between),
+    )  # fmt: skip
+    m = strategy.micro_batches
+    scatter = [_transfer(x, fabric, "gradients", share) for x in gradients]
+    gather = [_transfer(x, fabric, "parameters", share) for x in parameters]
+    if strategy.zero in SHARDED and strategy.pp == 1:
+        gather = [t.times(0.5 / m) for t in gather]
+        return _sharded(stage, strategy, [t.times(1.0 / m) for t in scatter], gather)
+    if strategy.zero == "2":
+        return replace(_sharded(stage, strategy, scatter, []), parameters=tuple(gather))
+    return replace(stage, gradients=(*scatter, *stage.gradients), parameters=tuple(gather))
 
 
 def _sharded(
-    stage: StageWork, strategy: Strategy, gradients: list[Message], parameters: list[Message],
-    fabric: Fabric, layers: int,
-) -> StageWork:  # fmt: skip
-    """Gather weights before each pass and scatter gradients after, layer by layer (FSDP).
+    stage: StageWork, strategy: Strategy, scatter: list[Transfer], gather: list[Transfer]
+) -> StageWork:
+    """Gather weights before each pass and scatter gradients after, layer by layer (FSDP; ZeRO-2
+    only scatters).
 
     The first layer's gather and the last layer's scatter have nothing to hide under.
     """
-    m = strategy.micro_batches
-    gather = [_transfer(x, fabric, "parameters", 0.5 / m) for x in parameters]
-    scatter = [_transfer(x, fabric, "gradients", 1.0 / m) for x in gradients]
+    layers = stage.layers
     edge, rest = 1.0 / layers, 1.0 - 1.0 / layers
     first = tuple(Piece("gather first layer", 0.0, (t.times(edge),)) for t in gather)
     last = tuple(Piece("scatter last layer", 0.0, (t.times(edge),)) for t in scatter)
@@ -290,5 +314,4 @@ def _sharded(
         backward=(*first, *beside(stage.backward, (*ahead, *back)), *last),
         inputs=(*first, *beside(stage.inputs, ahead)),
         weights=(*beside(stage.weights, back), *last),
-        layers=layers,
     )

@@ -330,7 +330,9 @@ class Player:
             for other in self.ports[port]:
                 lesser = self.flows[other]
                 t = lesser.transfer
-                if self.policy.rank(t.traffic) <= rank or not t.bytes or not lesser.rate:
+                if self.policy.rank(t.traffic) <= rank or not t.bytes * lesser.seconds:
+                    continue
+                if not lesser.rate:
                     continue
                 if not any(a * b > 0.0 for a, b in zip(t.load, flow.transfer.load, strict=False)):
                     continue
