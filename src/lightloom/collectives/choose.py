@@ -13,6 +13,8 @@ from .stage import Player
 
 LARGEST_FLAT = 65_536
 MOST_PLAYED = 2
+SAME = 1e-3
+"""Two answers this close are one: the plainer algorithm is taken."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,9 @@ def candidates(player: Player, kind: str) -> list[str]:
         return ["hierarchical", "chain"]
     if kind == "all-to-all":
         return ["direct", "hierarchical"] + (["pairwise"] if g <= 128 else [])
-    names = ["hierarchical", "bucket"]
+    names = (
+        ["hierarchical", "balanced", "bucket"] if len(player.group.axes) > 1 else ["hierarchical"]
+    )
     if g <= LARGEST_FLAT:
         names += ["ring"] + (["tree"] if kind == "all-reduce" else [])
         names += ["halving-doubling", "swing"] if g & (g - 1) == 0 else []
@@ -80,9 +84,8 @@ def make(player: Player, kind: str, algorithm: str, total_bytes: float) -> Sched
         )  # fmt: skip
     if kind == "send-recv":
         return sch.flat(player, kind, "direct-neighbour")
-    only = {"bucket": "ring", "in-network": "in-network"}.get(algorithm)
-    if algorithm == "hierarchical" or only:
-        return sch.hierarchical(player, kind, total_bytes, only or "", algorithm)
+    if algorithm in ("hierarchical", "balanced", "bucket", "in-network"):
+        return sch.hierarchical(player, kind, total_bytes, algorithm)
     return sch.flat(player, kind, algorithm)
 
 
@@ -108,9 +111,13 @@ def collective(player: Player, kind: str, total_bytes: float, algorithm: str = "
         }
     else:
         estimates = {}
-    order = sorted(plans, key=lambda name: (estimates.get(name, 0.0), name))[:MOST_PLAYED]
+    order = sorted(plans, key=lambda name: (estimates.get(name, 0.0), names.index(name)))
+    order = sorted(order[:MOST_PLAYED], key=names.index)
     played = {name: sch.seconds(player, plans[name], total_bytes) for name in order}
-    best = min(order, key=lambda name: (played[name], order.index(name)))
+    best = order[0]
+    for name in order[1:]:
+        if played[name] < played[best] * (1 - SAME):
+            best = name
     return _outcome(player, plans[best], best, total_bytes, estimates, played)
 
 

@@ -47,7 +47,8 @@ class _Task(NamedTuple):
 
     seconds: float
     busy: float
-    needs: tuple[int, ...]
+    needs: tuple[tuple[int, float], ...]
+    """(run of links, share of the busy time)."""
 
 
 def seconds(
@@ -64,7 +65,10 @@ def seconds(
         plan = [
             _Task(
                 *player.seconds(stage, size, estimate=estimate),
-                tuple(keys.setdefault(r, len(keys)) for r in sorted(player.resources(stage))),
+                tuple(
+                    (keys.setdefault(run, len(keys)), share)
+                    for run, share in sorted(player.resources(stage).items())
+                ),
             )
             for stage in chain
         ]
@@ -91,9 +95,9 @@ def _pipeline(tasks: list[list[_Task]], resources: int) -> float:
             end = max(end, ready)
             continue
         task = tasks[chunk][number]
-        start = max([ready] + [free[r] for r in task.needs])
-        for r in task.needs:
-            free[r] = start + task.busy
+        start = max([ready] + [free[run] for run, _ in task.needs])
+        for run, share in task.needs:
+            free[run] = start + task.busy * share
         heapq.heappush(queue, (start + task.seconds, chunk, number + 1))
     return end
 
@@ -105,15 +109,20 @@ def flat_axis(player: Player) -> Axis:
 
 
 def hierarchical(
-    player: Player, kind: str, total_bytes: float, only: str = "", name: str = "hierarchical"
+    player: Player, kind: str, total_bytes: float, name: str = "hierarchical"
 ) -> Schedule:
-    """Return the schedule over the group's axes: the best algorithm on each axis for this size (or
-    `only` one), orders weighted so that no level waits, the best number of chunks."""
+    """Return the schedule over the group's axes, in the best number of chunks.
+
+    `hierarchical` goes from the innermost level outwards and back with the best algorithm on each
+    axis for this size, `bucket` with rings on every axis; `balanced` may also mix orders of the
+    levels so that none waits for another.
+    """
+    only = {"bucket": "ring", "in-network": "in-network"}.get(name, "")
     axes = player.group.axes
     if not axes:
         return Schedule(kind, name, ())
     picked = {axis: _pick(player, axis, kind, total_bytes, only) for axis in axes}
-    orders = _orders(player, axes, picked, kind, total_bytes)
+    orders = _orders(player, axes, picked, kind, total_bytes, mixed=name == "balanced")
     return min(
         (_chunked(player, Schedule(kind, name, chains), total_bytes) for chains in orders),
         key=lambda found: found[0],
@@ -168,41 +177,34 @@ Chains = tuple[tuple[float, tuple[Stage, ...]], ...]
 
 
 def _orders(
-    player: Player, axes: tuple[Axis, ...], picked: dict[Axis, str], kind: str, size: float
-) -> list[Chains]:
-    """Return the plain inner-to-outer order, and the mixture of orders that keeps every level's
-    links busy (linear programme over orders) where that is quicker."""
+    player: Player, axes: tuple[Axis, ...], picked: dict[Axis, str], kind: str, size: float, *,
+    mixed: bool,
+) -> list[Chains]:  # fmt: skip
+    """Return the plain inner-to-outer order, and the mixture of orders that keeps all links busy
+    (linear programme over orders): of the dimensions inside a level, or of all axes."""
     plain = _chain(kind, axes, picked, player.software.in_switch)
     if len(axes) == 1:
         return [((1.0, plain),)]
-    perms = [axes] + [p for p in itertools.permutations(axes) if p != axes]
+    perms = [axes] + [
+        p
+        for p in itertools.permutations(axes)
+        if p != axes and (mixed or all(a.level <= b.level for a, b in itertools.pairwise(p)))
+    ]
     chains = [_chain(kind, order, picked, player.software.in_switch) for order in perms[:120]]
     cost: dict[tuple[Axis, float], float] = {}
-    rows = _clusters(player, plain)
-    load = np.zeros((max(rows.values()) + 1, len(chains)))
+    runs = sorted({run for stage in plain for run in player.resources(stage)})
+    load = np.zeros((len(runs), len(chains)))
     for column, chain in enumerate(chains):
         for stage in chain:
             key = (stage.axis, stage.part)
             if key not in cost:
                 cost[key] = player.seconds(stage, max(size, 1e9), estimate=True)[1]
-            load[rows[stage.axis], column] += cost[key]
+            for run, share in player.resources(stage).items():
+                load[runs.index(run), column] += cost[key] * share
     weight = share_out(load)
-    mixed = tuple((float(w), chain) for w, chain in zip(weight, chains, strict=True) if w > 1e-6)
-    only_plain = len(mixed) == 1 and mixed[0][1] is chains[0]
-    return [((1.0, plain),)] if only_plain else [((1.0, plain),), mixed]
-
-
-def _clusters(player: Player, chain: tuple[Stage, ...]) -> dict[Axis, int]:
-    """Return a number for each axis; axes whose links overlap share one."""
-    uses = {stage.axis: player.resources(stage) for stage in chain}
-    axes = list(uses)
-    number = {axis: i for i, axis in enumerate(axes)}
-    for a, b in itertools.combinations(axes, 2):
-        if uses[a] & uses[b]:
-            old, new = number[b], number[a]
-            number = {axis: new if n == old else n for axis, n in number.items()}
-    distinct = sorted(set(number.values()))
-    return {axis: distinct.index(n) for axis, n in number.items()}
+    blend = tuple((float(w), chain) for w, chain in zip(weight, chains, strict=True) if w > 1e-6)
+    only_plain = len(blend) == 1 and blend[0][1] is chains[0]
+    return [((1.0, plain),)] if only_plain else [((1.0, plain),), blend]
 
 
 def all_to_all(player: Player, algorithm: str) -> Schedule:

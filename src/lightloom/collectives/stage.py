@@ -107,10 +107,10 @@ class Player:
         self.background = background or (nobody, nobody)
         self.card_N = stand_ins(net, group.cards)
         self.played = 0
-        self._folds: dict[int, Fold] = {}
+        self._folds: dict[tuple[int, int], Fold] = {}
         self._flows: dict[tuple[object, ...], tuple[Folded, Floats, Bools]] = {}
         self._seconds: dict[tuple[object, ...], tuple[float, float]] = {}
-        self._used: dict[tuple[object, ...], frozenset[int]] = {}
+        self._used: dict[tuple[object, ...], dict[int, float]] = {}
 
     def seconds(
         self, stage: Stage, total_bytes: float, *, estimate: bool = False
@@ -209,7 +209,7 @@ class Player:
         size = np.concatenate([size[keep], np.ones(len(self.background[0]))])
         listed = fold_flows(self.net, fold, source, target, size)
         ours_F = np.arange(len(source)) < len(source) - len(self.background[0])
-        if not self.fold or fold.kept != frozenset(t.index for t in self.net.tiers):
+        if not self.fold or fold.classes < self.net.cards:
             return listed, ours_F
         folded, class_F = fold_listed(listed, ours_F.astype(np.float64))
         ours_C = np.zeros(folded.paths.flows, bool)
@@ -217,16 +217,23 @@ class Player:
         return folded, ours_C
 
     def _fold(self, axis: Axis) -> Fold:
-        """Axes over whole levels fold by level; a flat axis over several levels does not fold."""
-        level = axis.level if self.fold and not len(self.background[0]) else -1
-        if level not in self._folds:
+        """An axis folds by its level, a flat axis by the levels that the group spans; nothing folds
+        beside background traffic (colour refinement follows)."""
+        levels = (axis.level, axis.level)
+        if axis.level < 0:
+            spanned = [a.level for a in self.group.axes] or [0]
+            levels = (min(spanned), max(spanned))
+        if not self.fold or len(self.background[0]):
+            levels = (-1, -1)
+        if levels not in self._folds:
             active = np.arange(self.net.cards) < self.group.cards
-            self._folds[level] = (
+            some = None if active.all() else active
+            self._folds[levels] = (
                 trivial(self.net)
-                if level < 0
-                else fold_level(self.net, level, None if active.all() else active)
+                if levels[0] < 0
+                else fold_level(self.net, levels[0], some, levels[1])
             )
-        return self._folds[level]
+        return self._folds[levels]
 
     def _capacity(self, folded: Folded) -> Floats:
         block_L = self.net.block_of(folded.link_L)
@@ -236,33 +243,40 @@ class Player:
         capacity_L: Floats = folded.capacity_L * of_block[block_L]
         return capacity_L
 
-    def resources(self, stage: Stage) -> frozenset[int]:
-        """Return what a stage occupies: runs of links, a grid's by dimension."""
-        used: frozenset[int] = frozenset()
+    def resources(self, stage: Stage) -> dict[int, float]:
+        """Return what a stage occupies (runs of links, a grid's by dimension), and for which share
+        of the time: 1 for the run that binds it."""
+        used: dict[int, float] = {}
         for phase in stage.phases:
             key = (stage.axis, phase.key, phase.everyone)
             if key not in self._used:
-                folded = self.flows(stage.axis, phase)[0]
-                self._used[key] = _occupied(self.net, folded.link_L)
-            used |= self._used[key]
+                folded, capacity_L, _ = self.flows(stage.axis, phase)
+                self._used[key] = _occupied(self.net, folded, capacity_L)
+            for resource, share in self._used[key].items():
+                used[resource] = max(used.get(resource, 0.0), share)
         return used
 
 
-def _occupied(net: Network, link_L: Ints) -> frozenset[int]:
-    """Return a number for every run of links (grid: run and dimension) among some links."""
-    block_L = net.block_of(link_L)
-    used: set[int] = set()
+def _occupied(net: Network, folded: Folded, capacity_L: Floats) -> dict[int, float]:
+    """Return a number for every run of links (grid: run and dimension) with its load against that
+    of the busiest."""
+    if not folded.paths.flows or not len(capacity_L):
+        return {}
+    busy_L = folded.paths.load(np.ones(folded.paths.flows), len(capacity_L)) / capacity_L
+    busy_L /= busy_L.max()
+    block_L = net.block_of(folded.link_L)
+    run_L = block_L * 16
     for number in np.unique(block_L).tolist():
         block = net.blocks[number]
         tier = net.tiers[block.tier]
-        if block.role != "link":
-            used.add(number * 16)
-            continue
-        slot = (link_L[block_L == number] - block.first) % block.slots
-        sizes = tier.dims if tier.full else (2,) * len(tier.dims)
-        edges = np.cumsum(sizes)
-        used.update((number * 16 + np.unique(np.searchsorted(edges, slot, side="right"))).tolist())
-    return frozenset(used)
+        if block.role == "link":
+            here = block_L == number
+            slot = (folded.link_L[here] - block.first) % block.slots
+            edges = np.cumsum(tier.dims if tier.full else (2,) * len(tier.dims))
+            run_L[here] += np.searchsorted(edges, slot, side="right")
+    most = np.zeros(int(run_L.max()) + 1)
+    np.maximum.at(most, run_L, busy_L)
+    return {int(run): float(most[run]) for run in np.unique(run_L)}
 
 
 def stand_ins(net: Network, cards: int) -> Ints:

@@ -123,8 +123,10 @@ def _volume(kind: str, span: _Span, group: F64, size: F64, comm: Comm, arch: str
     if kind == "broadcast":
         return size / span.inside
     turns = 2.0 if kind == "all-reduce" else 1.0
-    parts = np.maximum(span.chain / span.inside, 1.0)
-    ring = np.minimum(turns * (group - 1.0) / group, turns * (parts - 1.0) / parts)
+    # a level with ports of its own carries its own ring; switches of one technology a flat one
+    own = (span.chain < group) | (not span.level.switched)
+    parts = np.where(own, span.chain / span.inside, group)
+    ring = turns * (parts - 1.0) / parts
     if kind == "all-reduce" and not span.first:  # a tree over units: 1 x for two, 2 x for many
         units = np.maximum(group / span.inside, 1.0)
         ring = np.minimum(ring, turns * (units - 1.0) / units)

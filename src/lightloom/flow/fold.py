@@ -112,14 +112,17 @@ def fold_machine(net: Network) -> Fold:
     return _compress(code_N, digits_N, range_, kept)
 
 
-def fold_level(net: Network, level: int, active_N: Bools | None = None) -> Fold:
-    """Return classes for a pattern between the children of one level, alike in every unit and at
-    every place inside the children: healthy units are one class, and so are healthy places.
+def fold_level(
+    net: Network, level: int, active_N: Bools | None = None, last: int | None = None
+) -> Fold:
+    """Return classes for a pattern between the children of one level (or of levels up to `last`),
+    alike in every unit and at every place inside the children: healthy units are one class, and so
+    are healthy places.
 
     Cards outside `active_N` take no part and fold among themselves.
     """
     card_N = np.arange(net.cards)
-    tiers = [t for t in net.tiers if t.level == level]
+    tiers = [t for t in net.tiers if level <= t.level <= (level if last is None else last)]
     child, unit = tiers[0].c, tiers[-1].cards
     ways = unit // child
     digits_N, range_ = card_N // child % ways, ways
@@ -145,7 +148,7 @@ def _level_specials(
     first, then places inside the children: a place is special in every child of its unit. Faults
     of tiers that this level's traffic does not use single nothing out."""
     found: dict[tuple[int, int, int, int], None] = {}
-    used = frozenset(t.index for t in net.chain(tiers[-1])) | {t.index for t in tiers}
+    used = frozenset(t.index for tier in tiers for t in net.chain(tier))
     for size, units in _specials(net, used, base.c).items():
         for u in units:
             first = u * size
