@@ -7,7 +7,7 @@ import math
 
 import pytest
 from click.testing import CliRunner
-from conftest import advice_of
+from profiles_kit import advice_of
 
 from lightloom.advise.fit import Situation, capped, fit, parse_growth, scaled
 from lightloom.advise.fit_workload import fit_workload

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import mutations
 import pytest
-from conftest import PROFILES, kernel, trace
+from profiles_kit import PROFILES, kernel, trace
 
 from lightloom.advise.analyse import Questions, analyse, timeline_of_job
 from lightloom.advise.read import find, load

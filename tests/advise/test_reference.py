@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from conftest import PROFILES, SETS, advice_of, ranks_of, reference
+from profiles_kit import PROFILES, SETS, advice_of, ranks_of, reference
 
 from lightloom.advise.split import split_of
 

@@ -2,7 +2,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from conftest import SETS, ranks_of
+from profiles_kit import SETS, ranks_of
 from toy import Toy, faster, play
 
 from lightloom.advise.match import match

@@ -2,8 +2,6 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
-
 from lightloom.advise.analyse import Questions, analyse
 from lightloom.advise.read import find, load
 
@@ -28,11 +26,6 @@ def advice_of(name: str, **ask):
 def reference(name: str) -> list[dict[str, str]]:
     with (PROFILES / "reference.csv").open() as stream:
         return [row for row in csv.DictReader(stream) if row["dataset"] == name]
-
-
-@pytest.fixture
-def profiles() -> Path:
-    return PROFILES
 
 
 def trace(path: Path, events: list[dict], rank: int | None = 0, world: int = 2, **keys) -> Path:

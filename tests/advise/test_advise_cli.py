@@ -3,7 +3,7 @@ import json
 import mutations
 import pytest
 from click.testing import CliRunner
-from conftest import PROFILES, SETS
+from profiles_kit import PROFILES, SETS
 
 from lightloom.cli.main import cli
 from lightloom.core.advice import Advice, Comparison, Stop
