@@ -32,28 +32,36 @@ def kind_letter(name: str) -> str:
     return name[0].upper() if name and name[0] in "FBIWo" else "F"
 
 
-def _cells(timeline: Timeline, rank: int, edges: NDArray[np.int64]) -> str:
+def _covered(start: F64, end: F64, edges: F64) -> F64:
+    """Return how much of every column spans of one lane fill (they do not overlap)."""
+    if not len(start):
+        return np.zeros(len(edges) - 1)
+    done = np.concatenate(([0.0], np.cumsum(end - start)))
+    at = np.stack([start, end], axis=1).ravel()
+    filled = np.stack([done[:-1], done[1:]], axis=1).ravel()
+    return np.diff(np.interp(edges, at, filled))
+
+
+def _cells(timeline: Timeline, rank: int, edges: F64) -> str:
     """Return one character per column: what fills most of it; ``-`` exposed communication."""
-    mine = timeline.rank_N == rank
-    best = np.zeros(len(edges) - 1)
-    row = np.full(len(edges) - 1, " ")
-    letters = [kind_letter(name) for name in timeline.names]
-    for kind, fixed in ((COMPUTE, ""), (COMM, "-")):
-        busy: dict[str, F64] = {}
-        for i in np.flatnonzero(mine & (timeline.kind_N == kind)):
-            letter = fixed or letters[timeline.name_N[i]]
-            seen = busy.setdefault(letter, np.zeros(len(edges) - 1))
-            start, end = int(timeline.start_N[i]), int(timeline.end_N[i])
-            low = max(int(np.searchsorted(edges, start, "right")) - 1, 0)
-            high = min(int(np.searchsorted(edges, end, "left")), len(edges) - 1)
-            span = np.minimum(end, edges[low + 1 : high + 1]) - np.maximum(start, edges[low:high])
-            seen[low:high] += span
-        width = np.diff(edges)
-        for letter, seen in busy.items():
-            wins = seen > np.maximum(best, 0.15 * width)
-            if fixed:  # communication shows only where little is computed beside it
-                wins &= best < 0.5 * width
-            row[wins], best[wins] = letter, seen[wins]
+    mine = np.flatnonzero(timeline.rank_N == rank)
+    mine = mine[np.argsort(timeline.start_N[mine], kind="stable")]
+    letter_of = np.array([kind_letter(name) for name in timeline.names])
+    best, row = np.zeros(len(edges) - 1), np.full(len(edges) - 1, " ")
+    width = np.diff(edges)
+    computes = mine[timeline.kind_N[mine] == COMPUTE]
+    letters = letter_of[timeline.name_N[computes]]
+    for letter in np.unique(letters):
+        chosen = computes[letters == letter]
+        seen = _covered(timeline.start_N[chosen], timeline.end_N[chosen], edges)
+        wins = seen > np.maximum(best, 0.15 * width)
+        row[wins], best[wins] = letter, seen[wins]
+    talk = mine[timeline.kind_N[mine] == COMM]
+    for lane in np.unique(timeline.lane_N[talk]):
+        chosen = talk[timeline.lane_N[talk] == lane]
+        seen = _covered(timeline.start_N[chosen], timeline.end_N[chosen], edges)
+        wins = (seen > np.maximum(best, 0.15 * width)) & (best < 0.5 * width)
+        row[wins], best[wins] = "-", seen[wins]
     return "".join(row)
 
 
@@ -65,7 +73,7 @@ def gantt_rows(timeline: Timeline, width: int = 80) -> list[Text]:
     end = int(timeline.end_N.max())
     label = max(len(str(rank)) for rank in ranks) + 6
     columns = max(width - label, 20)
-    edges = np.linspace(0, end, columns + 1).astype(np.int64)
+    edges = np.linspace(0, end, columns + 1)
     rows = []
     for rank in ranks:
         line = Text(f"rank {rank}".ljust(label))
