@@ -24,7 +24,6 @@ class Extra(NamedTuple):
 CORE = ("numpy", "msgspec", "click", "rich", "pyyaml")
 EXTRAS = {
     "plot": Extra(("matplotlib",), 75, "--plot pictures as PNG and SVG"),
-    "solve": Extra(("highspy",), 8, "exact placement and wavelength assignment"),
     "run": Extra(("torch", "safetensors", "psutil"), 760, "real training: run, drill, snapshots"),
     "optics": Extra(("gnpy",), 220, "amplified lines checked against gnpy"),
     "ray": Extra(("ray",), 246, "run --on ray"),
