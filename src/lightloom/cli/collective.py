@@ -44,6 +44,13 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"
     metavar="TRAFFIC",
     help="another job's steady flows: ring:0-127, shuffle:0-1023, all-to-all:0-63",
 )
+@click.option(
+    "--placement",
+    type=click.Choice(["nested", "random"]),
+    default="nested",
+    show_default=True,
+    help="which card plays which rank; random says what that costs",
+)
 @click.option("--ideal", is_flag=True, help="physics only: no start-up, full link rate")
 @click.option("--plot", default=None, metavar="FILE", help="picture as .png, .svg or .pdf")
 @seed_option
@@ -51,7 +58,7 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"
 def collective(
     kind: str, cluster: str | None, cards: int | None, group: str | None, size: str,
     algorithm: str, sweep: str | None, fail: tuple[str, ...], background: tuple[str, ...],
-    ideal: bool, plot: str | None, seed: int, as_json: bool,
+    placement: str, ideal: bool, plot: str | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Play a collective on the fabric of --cluster: the best algorithm, its time, the bound."""
     from lightloom.collectives.background import steady_flows
@@ -74,6 +81,11 @@ def collective(
     )
     noise = steady_flows(net, background, seed) if background else None
     player = Player(net, members, software, background=noise)
+    if placement == "random":
+        import numpy as np
+
+        mixed = np.random.default_rng(seed).permutation(members.cards)
+        player = Player(net, members, software, background=noise, placement=mixed)
     sizes = sweep_sizes(sweep) if sweep else [parse_bytes(size, "--bytes")]
     found = [play(player, kind, each, algorithm) for each in sizes]
     _show(found, player, plot, as_json)

@@ -79,7 +79,7 @@ def _follow(kind: str, chain: tuple[Stage, ...], group: Group) -> list[str]:
     for stage in chain:
         gather = stage.axis in seen
         if gather:
-            scattered.remove(stage.axis)
+            scattered = [a for a in scattered if a != stage.axis]
         held = _stage(held, stage, gather, axes, place, block, scattered)
         if not gather and stage.algorithm != "tree":
             scattered.append(stage.axis)

@@ -99,13 +99,16 @@ class Player:
 
     def __init__(
         self, net: Network, group: Group, software: Software | None = None, *, fold: bool = True,
-        background: tuple[Ints, Ints] | None = None,
+        background: tuple[Ints, Ints] | None = None, placement: Ints | None = None,
     ) -> None:  # fmt: skip
         self.net, self.group, self.fold = net, group, fold
         self.software = software or Software()
         nobody = np.zeros(0, np.int64)
         self.background = background or (nobody, nobody)
         self.card_N = stand_ins(net, group.cards)
+        self.placed = placement is not None
+        if placement is not None:
+            self.card_N = self.card_N[placement]
         self.played = 0
         self._folds: dict[tuple[int, int], Fold] = {}
         self._flows: dict[tuple[object, ...], tuple[Folded, Floats, Bools]] = {}
@@ -223,7 +226,7 @@ class Player:
         if axis.level < 0:
             spanned = [a.level for a in self.group.axes] or [0]
             levels = (min(spanned), max(spanned))
-        if not self.fold or len(self.background[0]):
+        if not self.fold or self.placed or len(self.background[0]):
             levels = (-1, -1)
         if levels not in self._folds:
             active = np.arange(self.net.cards) < self.group.cards
