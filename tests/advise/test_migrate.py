@@ -316,3 +316,27 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     sources = [read_source(str(tmp_path / f / "run.sh")) for f in ("a", "b")]
     with pytest.raises(InputError, match="two files"):
         migrate(sources, [], "ascend")
+
+
+FORMS = [
+    ('A=(\n  "--fp8-format hybrid"\n  "--bf16"\n)\n', ("--bf16",), ("--fp8-format", "hybrid")),
+    ("A=(\n --attention-backend auto # flash (or not)\n)\n", ("# flash (or not)",), ("auto",)),
+    ('A="--bf16 --fp8-format hybrid"\n', ('"--bf16', '"'), ("hybrid",)),
+    ("A=(--bf16 --fp8-format hybrid)\n", ("--bf16", ")"), ("hybrid",)),
+    ('x --cuda-graph-impl "local" \\\n  --lr -1\n', ("--lr -1",), ("local",)),
+    ("x --moe-deepep-num-sms -1 --bf16\n", ("--bf16",), ("-1",)),
+    ("NVTE_X=$(cat a |\n  sed s/x/y/)\n", ("NVTE_X=$(cat a |",), ()),
+    ("# run pretrain_gpt.py by hand\n", ("# run pretrain_gpt.py by hand",), ("--distributed",)),
+    ('S="a/pretrain_gpt.py"\n', ('S="a/pretrain_gpt.py"',), ("--distributed",)),
+]
+
+
+@pytest.mark.parametrize(("text", "stay", "go"), FORMS)
+def test_flags_in_every_form(text: str, stay: tuple[str, ...], go: tuple[str, ...]) -> None:
+    head = "#!/bin/bash\ntrue --tensor-model-parallel-size 1\n"
+    moved = move_script("a.sh", head + text, "a3")
+    body = moved.text[moved.text.index("true --tensor") :]
+    for word in stay:
+        assert word in body, body
+    for word in go:
+        assert word not in body, body

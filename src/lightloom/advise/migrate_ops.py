@@ -67,7 +67,11 @@ PACKAGES = {
 
 
 CUDA = "derived: a package of CUDA kernels"
-ALIAS = {"torch.utils.data.DistributedSampler": "torch.utils.data.distributed.DistributedSampler"}
+ALIAS = {
+    "torch.utils.data.DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
+    "torch.nn.Parameter": "torch.nn.parameter.Parameter",
+    "torch.amp.autocast": "torch.autocast",
+}
 """Names under which users know an entry of the list."""
 
 

@@ -15,7 +15,7 @@ from lightloom.core.migration import Action, Change, Lacking
 from lightloom.emit.check import group_seconds
 from lightloom.emit.facts import load, origin_line
 from lightloom.emit.lint_args import LAUNCHER
-from lightloom.emit.shell import read
+from lightloom.emit.shell import read, strip_comment
 
 from .migrate_env import MAP, answer, ours
 
@@ -24,6 +24,8 @@ ASSIGN = re.compile(
 )
 REFERENCE = re.compile(r"\$(\{?)([A-Z][A-Z0-9_]*)\b")
 MPI = re.compile(r"(-x\s+)([A-Z][A-Z0-9_]*)(?=[\s\\]|$)")
+QUOTED = re.compile(r"([\"'])(--[^\"']*)\1")
+"""A flag with its value as one quoted word."""
 MARK = "# lightloom:"
 COMMANDS = (
     (r"\bnvidia-smi\b", "npu-smi info", "the device tool"),
@@ -181,6 +183,8 @@ def move_script(name: str, text: str, product: str, *, env_file: bool = False) -
         out.append(new if new == raw else new.rstrip(" \t"))
     whole = "\n".join(out) + "\n"
     whole, added = complete(name, whole, env_file, megatron)
+    if not env_file:
+        check_shell(f"{name} (migrated)", whole)
     return Moved(whole, (*changes, *added), tuple(lacking))
 
 
@@ -189,6 +193,11 @@ def move_variables(raw: str, line: _Line) -> str:
     tokens = [m for m in ASSIGN.finditer(raw) if ours(m[1])]
     new, gone = raw, False
     for m in reversed(tokens):
+        if m[2].startswith(("$(", "`", '"$(')):
+            new = new[: m.start(1)] + MAP.get(m[1], m[1]) + new[m.end(1) :]
+            if m[1] not in MAP:
+                line.lost(m[1], "its value is computed; the line is kept", "set it by hand")
+            continue
         found = answer(m[1], m[2])
         before = f"{m[1]}={m[2]}"
         after = " ".join(f"{k}={v}" for k, v in found.pairs)
@@ -211,7 +220,25 @@ def move_variables(raw: str, line: _Line) -> str:
 
 
 def move_flags(raw: str, line: _Line, product: str) -> str:
-    """Return the line with Megatron's flags in MindSpeed's words."""
+    """Return the line with Megatron's flags in MindSpeed's words; its comment stays."""
+    code = strip_comment(raw)
+
+    def quoted(m: re.Match[str]) -> str:
+        moved = _flags(m[2], line, product).strip()
+        return f"{m[1]}{moved}{m[1]}" if moved else ""
+
+    return _flags(QUOTED.sub(quoted, code), line, product) + raw[len(code) :]
+
+
+def _unbalanced(part: str, tail: str) -> str:
+    """Return what must stay of a value that goes: a closing bracket, a quote opened elsewhere."""
+    if part.count('"') % 2 == 0 and part.count("'") % 2 == 0:
+        return "" if "(" in part else ")" * (len(part) - len(part.rstrip(")")))
+    return tail
+
+
+def _flags(raw: str, line: _Line, product: str) -> str:
+    """Return words with flags moved; the values of a flag that goes go with it."""
     known = load("mindspeed")["options"]
     parts = re.split(r"(\s+)", raw)
     out: list[str] = []
@@ -244,8 +271,8 @@ def move_flags(raw: str, line: _Line, product: str) -> str:
                 line.lost(before, why, "")
             out.append(new + (f"={inside}" if inside and keep else "") + tail)
             skip = not keep
-        elif skip and part.strip() and not part.strip().startswith("-") and word.strip("\\"):
-            out.append(tail)
+        elif skip and word.strip(" \t\\") and not re.match(r"--?[A-Za-z]", word.strip()):
+            out.append(_unbalanced(part, tail))
         else:
             skip = skip and not part.strip()
             out.append(part)
@@ -260,7 +287,7 @@ def _values(rest: list[str]) -> list[str]:
         word = part.strip().rstrip("\"')")
         if not word:
             continue
-        if word.startswith("-") or word == "\\":
+        if re.match(r"--?[A-Za-z]", word) or word == "\\":
             break
         found.append(word)
     return found
@@ -354,11 +381,16 @@ def complete(name: str, text: str, env_file: bool, megatron: bool) -> tuple[str,
 
 def with_group(text: str) -> tuple[str, bool]:
     """Return the text with a process-group time-out behind the training program."""
-    m = re.search(r"\bpretrain_\w+\.py\b", text)
-    if m is None:
-        return text, False
-    flag = f" --distributed-timeout-minutes {GROUP_MIN}"
-    return text[: m.end()] + flag + text[m.end() :], True
+    lines = text.split("\n")
+    for i, raw in enumerate(lines):
+        code = strip_comment(raw)
+        m = re.search(r"(?<![\"'\w=/])(?:[\w./$-]*/)?pretrain_\w+\.py(?=\s|$)", code)
+        assigned = re.match(r"\s*(export\s+)?\w+=", code)
+        if m is not None and not assigned and "if " not in code:
+            flag = f" --distributed-timeout-minutes {GROUP_MIN}"
+            lines[i] = raw[: m.end()] + flag + raw[m.end() :]
+            return "\n".join(lines), True
+    return text, False
 
 
 def insert(text: str, lines: list[str], env_file: bool) -> str:
