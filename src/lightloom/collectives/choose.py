@@ -111,6 +111,8 @@ def collective(player: Player, kind: str, total_bytes: float, algorithm: str = "
         }
     else:
         estimates = {}
+    if estimates.get("balanced") == estimates.get("hierarchical", -1.0):
+        del plans["balanced"]  # no mixture of orders is better: it is the same schedule
     order = sorted(plans, key=lambda name: (estimates.get(name, 0.0), names.index(name)))
     order = sorted(order[:MOST_PLAYED], key=names.index)
     played = {name: sch.seconds(player, plans[name], total_bytes) for name in order}

@@ -33,6 +33,8 @@ from .patterns import Phase
 Bools = NDArray[np.bool_]
 LARGEST_LIST = 6_000_000
 """Flows that are listed one by one at most."""
+LARGEST_PLAIN = 20_000
+"""Flows from which a further look for equal ones pays before they are played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,24 @@ class Player:
         if estimate:
             return lead + whole + wait, lead + wait
         self.played += 1
+        if self.fold and folded.paths.flows > LARGEST_PLAIN:
+            folded, capacity_L, ours_F = self._refined(axis, phase)
+            wait_F = folded.latency_F + self._posting(axis, phase)
+            bytes_F = np.full(folded.paths.flows, size)
         bytes_F[~ours_F] = np.inf
         end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
         return lead + float(end_F[ours_F].max()), lead + wait
+
+    def _refined(self, axis: Axis, phase: Phase) -> tuple[Folded, Floats, Bools]:
+        """Return the flows of a phase folded further by colour refinement."""
+        key = ("refined", axis, phase.key, phase.everyone)
+        if key not in self._flows:
+            listed, _, ours_F = self.flows(axis, phase)
+            folded, class_F = fold_listed(listed, ours_F.astype(np.float64))
+            ours_C = np.zeros(folded.paths.flows, bool)
+            ours_C[class_F[ours_F]] = True
+            self._flows[key] = folded, self._capacity(folded), ours_C
+        return self._flows[key]
 
     def _posting(self, axis: Axis, phase: Phase) -> float:
         """Seconds to post the messages of one member in a phase."""
@@ -210,14 +227,8 @@ class Player:
         source = np.concatenate([source[keep], self.background[0]])
         target = np.concatenate([target[keep], self.background[1]])
         size = np.concatenate([size[keep], np.ones(len(self.background[0]))])
-        listed = fold_flows(self.net, fold, source, target, size)
         ours_F = np.arange(len(source)) < len(source) - len(self.background[0])
-        if not self.fold or fold.classes < self.net.cards:
-            return listed, ours_F
-        folded, class_F = fold_listed(listed, ours_F.astype(np.float64))
-        ours_C = np.zeros(folded.paths.flows, bool)
-        ours_C[class_F[ours_F]] = True
-        return folded, ours_C
+        return fold_flows(self.net, fold, source, target, size), ours_F
 
     def _fold(self, axis: Axis) -> Fold:
         """An axis folds by its level, a flat axis by the levels that the group spans; nothing folds
