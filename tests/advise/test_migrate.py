@@ -167,6 +167,13 @@ def test_environment_that_cannot_move_is_listed() -> None:
     assert found.text == text and len(found.lacking) == 2
 
 
+def test_a_statement_over_several_lines_becomes_one_comment() -> None:
+    text = "import os\nos.environ[\n    'NCCL_NVLS_ENABLE'\n] = '0'  # why\nx = 1\n"
+    moved = move_python("a.py", text).text
+    assert moved.splitlines()[1].startswith("pass  # lightloom: no counterpart: os.environ[")
+    assert moved.endswith("# why\nx = 1\n")
+
+
 def test_a_misspelt_variable_names_its_nearest() -> None:
     found = move_script("a.sh", "export NCCL_SOKET_IFNAME=eth0\n", "a3").lacking[0]
     assert "NCCL_SOCKET_IFNAME" in found.nearest

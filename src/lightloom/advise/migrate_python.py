@@ -280,7 +280,7 @@ class _Work(ast.NodeVisitor):
         found = answer(key.value, text)
         if found.lacking:
             self.lose(node, self.source(node), found.why, found.nearest)
-            new = f"pass  {MARK} no counterpart: {self.source(node)}"
+            new = f"pass  {MARK} no counterpart: {' '.join(self.source(node).split())}"
         elif isinstance(value, ast.Constant):
             where = self.source(target.value)
             new = "; ".join(f'{where}["{k}"] = "{v.strip(chr(34))}"' for k, v in found.pairs)
