@@ -192,7 +192,7 @@ def regret() -> None:
 
 def articles() -> None:
     machine = load_cluster("supernode-8192").fabric
-    group, size = make_group(machine, None, 64), 64 * 2**20
+    size = 64 * 2**20
     module, board, spine = machine.levels
     ring = Level(name="ring", kind="ring", shape=(8,), link=board.child_bandwidth / 2,
                  latency=board.latency, tier="optical")  # fmt: skip
