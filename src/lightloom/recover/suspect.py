@@ -22,7 +22,7 @@ PATIENCE = 20.0
 writes something, and that ends."""
 SAME_STEPS = 5
 LOOKS = 3
-"""Stacks that must agree on the innermost line before a busy rank is called looping."""
+"""Stacks that must agree on the innermost function before a busy rank is called looping."""
 LONG_FIRST_S = 30.0
 """Floor until two steps are done: imports, compilation, first allocation."""
 
@@ -91,7 +91,7 @@ def judge(
 
 
 def patience_of(tops: list[str]) -> float:
-    """Return how much longer a busy rank may take, from the innermost lines of its stacks."""
+    """Return how much longer a busy rank may take, from the innermost functions of its stacks."""
     return 1.0 if len(tops) >= LOOKS and len(set(tops[-LOOKS:])) == 1 else PATIENCE
 
 

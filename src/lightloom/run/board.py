@@ -9,11 +9,10 @@ import mmap
 from typing import Final
 
 SIZE: Final = 3 * mmap.PAGESIZE
-MARK, PHASE, STEP, EPOCH, READY, AT, KILLED, OFFER, NORM, CALL, CALLS, STALL, DONE = range(13)
+MARK, PHASE, STEP, EPOCH, READY, AT, KILLED, OFFER, NORM, PRINT = range(10)
 """Words: progress counter; phase; step; epoch; key of the published gradients; time of the mark;
 time of an injected kill; epoch for which state is offered; sum of squares of the own slice (bits);
-key and number of the collective in progress; nanoseconds the own work of the step took; ended."""
-_NORMS: Final = 16
+step and checksum of the parameters."""
 TEXT: Final = 512
 """Offset of the text region."""
 TEXT_SIZE: Final = 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -68,7 +67,7 @@ def _defaults(options: Mapping[str, Any], example: str | None) -> dict[str, Any]
         "drill": (), "name": None, "spares": options["spares"], "agents": options["agents"],
         "steps": options["steps"], "seed": options["seed"], "deterministic": False,
         "batch": "keep", "wait": False, "least": 1, "snapshot_every": 20, "keep": 3,
-        "on_nan": "skip", "no_respawn": False, "source": None,
+        "on_nan": "skip", "no_respawn": False, "source": None, "on": "local", "out": None,
     }  # fmt: skip
 
 
@@ -133,12 +132,3 @@ def _difference(a: RunReport, b: RunReport) -> float:
     if not pairs or len(a.losses) != len(b.losses):
         return float("inf")
     return max(abs(x - y) / max(abs(y), 1e-12) for x, y in pairs)
-
-
-def flip(path: Path, at: int) -> None:
-    """Flip one bit of a file: what a drill does to a snapshot."""
-    with open(path, "r+b") as stream:
-        stream.seek(at)
-        byte = stream.read(1)
-        stream.seek(at)
-        stream.write(bytes([byte[0] ^ 1]))

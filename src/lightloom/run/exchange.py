@@ -270,12 +270,12 @@ class Exchange:
     def fingerprint(self, value: int, step: int) -> None:
         """Publish the checksum of the parameters after `step`."""
         self._print = (step, value)
-        self.link.board.set(b.CALLS, step << 32 | value)
+        self.link.board.set(b.PRINT, step << 32 | value)
 
     def _compare(self) -> None:
         """Compare checksums that all members published for the same step."""
         step, _ = self._print
-        words = {p.uid: p.board.get(b.CALLS) for p in self.peers}
+        words = {p.uid: p.board.get(b.PRINT) for p in self.peers}
         if not step or any(w >> 32 != step for w in words.values()):
             return
         self._print = (0, 0)

@@ -221,11 +221,12 @@ class Nest:
         return "looping" if rank.patience == 1.0 else ""
 
     def tops(self, rank: RankProc) -> list[str]:
-        """Return the innermost line of each stack taken of the rank, oldest first."""
+        """Return the innermost function of each stack taken of the rank, oldest first."""
         path = self.folder / f"rank-{rank.uid}.stack"
         text = path.read_text(errors="replace") if path.exists() else ""
         blocks = [block.splitlines() for block in text.split("Current thread")[1:]]
-        return [next((x for x in lines if x.startswith("  File")), "") for lines in blocks]
+        first = [next((x for x in lines if x.startswith("  File")), "") for lines in blocks]
+        return [line.rsplit(" in ", 1)[-1] + line.split(",")[0] for line in first]
 
     def expected(self, epoch: Epoch) -> float:
         """Return the seconds a change should cost: the lost work again, state for newcomers."""

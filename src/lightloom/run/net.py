@@ -15,6 +15,9 @@ from lightloom.core.files import write_json
 from . import system, wire
 from .spec import Door, doors
 
+PATIENCE = 200
+"""Ticks a silent agent that is runnable, only starved of CPU, is left alone."""
+
 
 class Net:
     """Connections to the other agents of a run. The higher number calls the lower."""
@@ -30,6 +33,7 @@ class Net:
         self.fresh: list[wire.Peer] = []
         self.pidfds: dict[int, int] = {}
         self.fenced: set[int] = set()
+        self.doubts: dict[int, int] = {}
         self.door = socket.create_server((f"127.0.0.{1 + me % 250}", 0))
         self.door.setblocking(False)
         host, port = self.door.getsockname()
@@ -129,12 +133,20 @@ class Net:
             peer.send(frame)
 
     def fence(self, agent: int) -> bool:
-        """Kill another agent of this host; False if it is not known here or killed already."""
+        """Kill another agent of this host; False if it is not known here or killed already,
+        or merely waits for a CPU."""
         if self.pidfds.get(agent, -1) < 0 or agent in self.fenced:
+            return False
+        starved = system.stat(self._pid(agent))[:1] == ["R"]
+        self.doubts[agent] = self.doubts.get(agent, 0) + 1
+        if starved and self.doubts[agent] < PATIENCE:
             return False
         self.fenced.add(agent)
         system.kill(self.pidfds[agent])
         return True
+
+    def _pid(self, agent: int) -> int:
+        return next((d.pid for d in doors(self.folder) if d.agent == agent), 0)
 
     def flush(self) -> None:
         """Write what sockets did not take before."""

@@ -78,7 +78,7 @@ def _state(folder: Path, found: list[Event], trained: bool) -> tuple[RunState, s
         return ("running" if trained else "starting"), ""
     if any(e["kind"] == "over" for e in found):
         return "done", "the script never used the library"
-    if any(e["kind"] == "left" for e in found):
+    if any(e["kind"] == "left" for e in found) and not trained:
         return "stopped", "stopped before the first step"
     return "dead", "its agents ended without a word (reboot, kill); resume it"
 

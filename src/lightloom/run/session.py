@@ -56,6 +56,7 @@ class Session:
         self.saver: saver.Saver | None = None
         self.watch = checks.LossWatch()
         self.applied_in = -1
+        self.warm = False
         self._real: list[tuple[Any, Any]] = []
         self._losses: list[tuple[int, float]] = []
         if self.link is not None and self.folder is not None:
@@ -332,6 +333,9 @@ class Session:
         if self.applied % checks.EVERY == 0 or self.applied == ex.epoch.base + 1:
             ex.fingerprint(checks.fingerprint(self.parameters), self.applied)
         every = self.spec.snapshot_every
+        if every and ex.owner and not self.warm:
+            self.warm = True
+            self.saver.warm()
         last = self.applied == self.total
         if every and self.applied % every == 0 and ex.owner and not last:
             cursor = ex.epoch.position(self.applied + 1)

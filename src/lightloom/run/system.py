@@ -72,15 +72,6 @@ def stat(pid: int) -> list[str]:
     return text[text.rindex(")") + 2 :].split()
 
 
-def cpu_state(pid: int) -> tuple[str, float]:
-    """Return (state letter, CPU seconds used) of a process; ``("X", 0)`` if it is gone."""
-    fields = stat(pid)
-    if not fields:
-        return "X", 0.0
-    ticks = os.sysconf("SC_CLK_TCK")
-    return fields[0], (int(fields[11]) + int(fields[12])) / ticks
-
-
 def thread_state(pid: int) -> tuple[str, float]:
     """Return (state, CPU seconds) of a process's main thread, to the nanosecond where possible."""
     try:
