@@ -11,6 +11,7 @@ from lightloom.core.errors import InputError
 from lightloom.core.strategy import Strategy
 from lightloom.cost.job import Job, check_strategy, legal_batches, nearest_divisors
 from lightloom.cost.precision import parse_precision
+from lightloom.cost.predict import predict
 from lightloom.cost.request import Asked, parse_batch, parse_recompute, request
 
 
@@ -84,6 +85,10 @@ def test_recompute_words() -> None:
     ({"cp": 8, "cp_kind": "all-to-all", "tp": 8}, "cuts heads"),
     ({"schedule": "zb-v", "pp": 4}, "2 chunks per rank"),
     ({"precision": "int8"}, "inference only"),
+    ({"schedule": "1f1b", "pp": 4, "vpp": 2}, "one chunk per rank"),
+    ({"zero": "hsdp", "hsdp_shard": 3}, "does not divide dp 8"),
+    ({"hsdp_shard": 4}, "--zero hsdp"),
+    ({"seq": 0}, "--seq 0"),
 ])  # fmt: skip
 def test_every_law_says_what_and_the_way_out(more: dict[str, Any], words: str) -> None:
     values = {"cards": 64, "tp": 8} | more
@@ -92,6 +97,17 @@ def test_every_law_says_what_and_the_way_out(more: dict[str, Any], words: str) -
         check_strategy(job, s)
     assert caught.value.exit_code == 3
     assert caught.value.out
+
+
+def test_arithmetic_that_the_chip_lacks_is_said() -> None:
+    for cluster, precision, words in (
+        ("dgx-a100", "fp8", "no fp8 arithmetic: bf16 speed"), ("dgx-h100", "fp8", ""),
+        ("dgx-h100", "bf16,mlp=fp4", "no fp4 arithmetic: fp8 speed"),
+    ):  # fmt: skip
+        job, s, _ = ask(cluster=cluster, cards=8, precision=precision, zero="1")
+        found = [a for a in predict(job, s).assumptions if "arithmetic" in a]
+        assert bool(words) == bool(found)
+        assert words in "".join(found)
 
 
 def test_expert_laws() -> None:

@@ -59,6 +59,22 @@ def test_errors_by_kind(tmp_path: Path) -> None:
     assert run("plan", *COMMON, "--top", "2", "--pick", "5").returncode == 3
     assert run("plan", *COMMON, "--plot", str(tmp_path / "a.gif")).returncode == 3
     assert not Path(out).exists()
+    for more in (
+        ["--budget", "-5MUSD"],
+        ["--budget", "5MUSD", "--price", "0"],
+        ["--tokens", "-1T"],
+        ["--memory-limit", "-1GiB"],
+        ["--workload", "context=1"],
+    ):
+        wrong = run("plan", *COMMON, *more)
+        assert wrong.returncode == 3, more
+        assert more[-2] in wrong.stderr or more[0] in wrong.stderr
+
+
+def test_a_batch_that_is_not_said_is_a_round_number() -> None:
+    done = run("plan", "llama-3.1-8b", "--cluster", "dgx-h100", "--cards", "64", "--top", "1",
+               "--json")  # fmt: skip
+    assert json.loads(done.stdout)["plans"][0]["strategy"]["global_batch"] == 512
 
 
 def test_bounds_and_inverse_questions() -> None:

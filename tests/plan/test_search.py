@@ -106,6 +106,18 @@ def test_an_impossible_degree_names_the_nearest() -> None:
     assert "--fix tp=8" in error.value.out
 
 
+def test_experts_fixed_on_a_dense_model_are_answered() -> None:
+    with pytest.raises(InfeasibleError, match="ep=8 alone leaves no legal candidate"):
+        plan(job(), asked("ep=8"))
+
+
+def test_every_fixed_schedule_is_tried() -> None:
+    both = plan(job(), asked("schedule=gpipe,zero-bubble", "pp=4"))
+    alone = [plan(job(), asked(f"schedule={s}", "pp=4")) for s in ("gpipe", "zero-bubble")]
+    assert both.found.priced <= both.found.counted == sum(a.found.counted for a in alone)
+    assert both.plans[0].prediction.step_s == min(a.plans[0].prediction.step_s for a in alone)
+
+
 def test_cards_that_no_host_split_uses_are_refused() -> None:
     with pytest.raises(InputError) as error:
         check_cards(replace(job(), cards=60))

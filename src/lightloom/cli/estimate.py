@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @click.option("--recompute", default="none", help="none, selective, full, or layers per stage")
 @click.option("--zero", default=None, help="0 1 2 3 fsdp hsdp; the framework's own if not said")
-@click.option("--hsdp-shard", type=int, default=0, help="ranks that share one copy under hsdp")
+@click.option("--hsdp-shard", type=int, default=None, help="ranks that share one copy under hsdp")
 @click.option(
     "--framework", default="megatron", help="megatron mindspeed torchtitan fsdp deepspeed mindspore"
 )

@@ -65,6 +65,9 @@ def plan(model: str | None, cluster: str | None, as_json: bool, **o: Any) -> Non
     if o["task"] in BOUND_TASKS:
         show_bounds(model, machine, o, as_json)
         return
+    if o["workload"]:
+        raise InputError(f"--workload describes other tasks, not {o['task']}",
+                         out=f"--task {', '.join(BOUND_TASKS)}")  # fmt: skip
     if model is None:
         raise InputError("which model?", out="a config.json, a name or a size such as 70B")
     job, notes = job_of(model, machine, o)
@@ -85,7 +88,7 @@ def job_of(model: str, machine: Cluster, o: dict[str, Any]) -> tuple[Job, list[s
     if o["framework"] is None:
         o["framework"] = "mindspeed" if machine.chip.vendor.lower() in (
             "huawei", "ascend") else "megatron"  # fmt: skip
-    asked = Asked(cards=o["cards"], seq=o["seq"], global_batch=o["global_batch"] or "4Mtok",
+    asked = Asked(cards=o["cards"], seq=o["seq"], global_batch=o["global_batch"],
                   precision=o["precision"], framework=o["framework"], task=o["task"],
                   dp=1)  # fmt: skip
     job, _, notes = request(load_model(model), machine, asked)
@@ -102,9 +105,20 @@ def asked_of(o: dict[str, Any]) -> Asked:
 
     if o["top"] < 1 or not 1 <= o["pick"] <= o["top"]:
         raise InputError(f"--top {o['top']} --pick {o['pick']}: pick is one of the list, from 1")
-    limit = parse_bytes(o["memory_limit"], "--memory-limit") if o["memory_limit"] else None
+    limit = None
+    if o["memory_limit"]:
+        limit = above_zero(parse_bytes(o["memory_limit"], "--memory-limit"), "--memory-limit")
     return Asked(parse_fixes(o["fix"]), o["precision"], o["objective"], o["top"], limit,
                  calibration_of(o["calibration"]))  # fmt: skip
+
+
+def above_zero(value: float, option: str) -> float:
+    """Return `value`, or say that it must be above 0."""
+    from lightloom.core.errors import InputError
+
+    if not 0 < value < float("inf"):
+        raise InputError(f"{option} {value:g}: must be above 0")
+    return value
 
 
 def calibration_of(path: str | None):  # type: ignore[no-untyped-def]
@@ -294,7 +308,7 @@ def print_run(answer: Answer, text: str) -> None:
     from lightloom.core.units import parse_count, show_time
     from lightloom.plan.inverse import run_of
 
-    tokens = parse_count(text, "--tokens")
+    tokens = above_zero(parse_count(text, "--tokens"), "--tokens")
     run = run_of(answer.plans[0], tokens)
     click.echo(f"{text} tokens: {show_time(run.seconds)} on {run.cards:,} cards with goodput "
                f"{run.plan.prediction.goodput:.1%} ({run.card_hours:,.0f} card-hours)")  # fmt: skip
@@ -309,7 +323,7 @@ def show_deadline(job: Job, asked: Asked, o: dict[str, Any], as_json: bool) -> N
 
     if not o["tokens"]:
         raise InputError("--deadline needs --tokens", out="--deadline 30d --tokens 15T")
-    tokens = parse_count(o["tokens"], "--tokens")
+    tokens = above_zero(parse_count(o["tokens"], "--tokens"), "--tokens")
     deadline = parse_time(o["deadline"], "--deadline")
     progress = Progress("deadline")
     run = cards_for(job, tokens, deadline, asked, progress.count)
@@ -337,6 +351,8 @@ def show_budget(job: Job, asked: Asked, o: dict[str, Any], as_json: bool) -> Non
     budget = parse_count(text, "--budget")
     price = rent_of(load_prices(), job.cluster.chip)
     rent = o["price"] if o["price"] is not None else price.value
+    above_zero(budget, "--budget")
+    above_zero(rent, "--price")
     found = for_budget(job, budget, rent, asked)
     if as_json:
         echo_json([{"parameters": a.parameters, "tokens": a.tokens, "cards": a.run.cards,

@@ -46,8 +46,8 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sources: dict[str, Source]
     """Origin per field; key ``*`` stands for all fields not named."""
 
-    def peak_of(self, dtype: str) -> float:
-        """Return dense FLOP/s for `dtype`; falls to the next wider type the chip really has."""
+    def kind_of(self, dtype: str) -> str:
+        """Return the arithmetic that serves `dtype`: its own, or the next wider the chip has."""
         chain = {
             "fp4": ("fp4", "fp8", "int8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16", "fp16"),
             "fp16": ("fp16", "bf16"), "tf32": ("tf32", "bf16", "fp32"), "fp32": ("fp32", "tf32"),
@@ -55,8 +55,12 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         }  # fmt: skip
         for kind in chain.get(dtype, ()):
             if kind in self.peak:
-                return self.peak[kind]
+                return kind
         raise InputError(f"chip {self.name}: no {dtype} arithmetic{nearest(dtype, self.peak)}")
+
+    def peak_of(self, dtype: str) -> float:
+        """Return dense FLOP/s for `dtype`; falls to the next wider type the chip really has."""
+        return self.peak[self.kind_of(dtype)]
 
     def source_of(self, field: str) -> Source:
         """Return where `field` comes from."""

@@ -10,6 +10,7 @@ from .flops import CONVENTION
 from .frameworks import framework_of
 from .interval import outside_reasons
 from .job import Job
+from .precision import parse_precision
 
 
 def walls(job: Job, strategy: Strategy, costs: Costs, row: int = 0) -> dict[str, float]:
@@ -46,6 +47,14 @@ def trust_of(job: Job, strategy: Strategy, cal: Calibration) -> tuple[bool, str]
     return False, f"inside the published range; calibrated on {cal.made_from}"
 
 
+def _wider(job: Job, strategy: Strategy) -> list[str]:
+    """Return a sentence for every type asked for that the chip's arithmetic does not have."""
+    chip, p = job.cluster.chip, parse_precision(strategy.precision)
+    pairs = {(k, chip.kind_of(k)) for k in (p.attention, p.mlp, p.experts, p.core, p.head)}
+    return [f"{chip.title} has no {kind} arithmetic: {served} speed is used"
+            for kind, served in sorted(pairs) if served != kind and kind != "fp16"]  # fmt: skip
+
+
 def assumptions_of(job: Job, strategy: Strategy, cal: Calibration) -> tuple[str, ...]:
     """Return everything assumed, one sentence each, with origin."""
     chip = job.cluster.chip
@@ -57,6 +66,7 @@ def assumptions_of(job: Job, strategy: Strategy, cal: Calibration) -> tuple[str,
         f"failures: {job.cluster.failures.card_hours:,.0f} card-hours between interruptions "
         f"({job.cluster.failures.low:,.0f} to {job.cluster.failures.high:,.0f})",
     ]
+    found += _wider(job, strategy)
     if not chip.hbm_usable:
         found.append("usable memory: 94 % of what is sold (assumed)")
     if not job.flash:

@@ -15,11 +15,12 @@ from lightloom.core.framework import FrameworkName
 from lightloom.core.model import Model
 from lightloom.core.strategy import Strategy, Task
 
-from .columns import SCHEDULES, Columns, columns_of
+from .columns import SCHEDULES, ZERO, Columns, columns_of
 from .precision import parse_precision
 
 B8 = NDArray[np.bool_]
 INTERLEAVED, ZB_V, DUALPIPE_V = (SCHEDULES.index(s) for s in ("interleaved", "zb-v", "dualpipe-v"))
+HSDP = ZERO.index("hsdp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,6 +127,9 @@ def broken_rules(job: Job, c: Columns) -> list[Rule]:
                    lambda: c.global_batch // np.maximum(rows, 1) % np.maximum(c.pp, 1) != 0),
              "interleave"),
         Rule(vee & (c.vpp != 2), "vee"),
+        Rule((c.vpp > 1) & ~vee & (c.schedule != INTERLEAVED), "chunks"),
+        Rule(_when((c.zero == HSDP) & (c.hsdp_shard > 0),
+                   lambda: c.dp * c.cp % np.maximum(c.hsdp_shard, 1) != 0), "hsdp"),
         Rule(_when(c.recompute_layers > 0,
                    lambda: c.recompute_layers > -(-model.layers // np.maximum(c.pp, 1))),
              "recompute"),
@@ -153,6 +157,8 @@ def _layout_wrong(job: Job, c: Columns) -> B8:
 def legal(job: Job, columns: Columns) -> B8:
     """Return True for every candidate that breaks no law. Shape (N,)."""
     fine: B8 = np.ones(len(columns), np.bool_)
+    if not len(columns):
+        return fine
     for rule in broken_rules(job, columns):
         fine &= ~rule.broken
     return fine
@@ -210,6 +216,11 @@ def _explain(job: Job, s: Strategy, name: str) -> tuple[str, str]:
         "interleave": (f"interleaved 1F1B needs micro-batches in multiples of pp {s.pp}; here "
                        f"{s.micro_batches}", f"--global-batch {_words(legal_batches(s))}"),
         "vee": (f"schedule {s.schedule} holds 2 chunks per rank, not vpp {s.vpp}", "--vpp 2"),
+        "chunks": (f"schedule {s.schedule} holds one chunk per rank, not vpp {s.vpp}",
+                   "--schedule interleaved, or --vpp 1"),
+        "hsdp": (f"--hsdp-shard {s.hsdp_shard} does not divide dp {s.dp} x cp {s.cp} = "
+                 f"{s.dp * s.cp}",
+                 f"--hsdp-shard {_words(nearest_divisors(s.dp * s.cp, s.hsdp_shard))}"),
         "recompute": (f"--recompute {s.recompute_layers}: a stage has "
                       f"{-(-model.layers // s.pp)} layers", "--recompute full"),
         "ep-ranks": (f"ep {s.ep} x etp {s.etp} does not divide dp x cp x tp = "

@@ -55,7 +55,7 @@ class Asked:
     offload_optimizer: bool = False
     sequence_parallel: bool | None = None
     overlap: str | None = None
-    hsdp_shard: int = 0
+    hsdp_shard: int | None = None
     lora_rank: int = 16
     flash: bool = True
     imbalance: float = 1.0
@@ -75,7 +75,7 @@ def positive(value: int, option: str) -> int:
     if value > LARGEST:
         raise InputError(f"{option} {value}: more than {LARGEST:,}", out="a smaller number")
     if value < 1:
-        raise InputError(f"{option} {value}: must be 1 or more", out=f"leave {option} out for 1")
+        raise InputError(f"{option} {value}: must be 1 or more", out=f"1, or leave {option} out")
     return value
 
 
@@ -146,8 +146,9 @@ def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy
     if cards > cluster.cards:
         raise InputError(f"--cards {cards:,}: {cluster.name} has {cluster.cards:,}",
                          out=f"--cards {cluster.cards}")  # fmt: skip
-    seq = positive(asked.seq, "--seq") if asked.seq else min(model.max_seq or LONGEST, LONGEST)
-    if not asked.seq:
+    own = min(model.max_seq or LONGEST, LONGEST)
+    seq = own if asked.seq is None else positive(asked.seq, "--seq")
+    if asked.seq is None:
         notes.append(f"sequence {seq:,} tokens: not said (the model's own, at most {LONGEST:,})")
     elif model.max_seq and seq > model.max_seq:
         notes.append(f"sequence {seq:,} is longer than the model's {model.max_seq:,} positions")
@@ -160,7 +161,7 @@ def request(model: Model, cluster: Cluster, asked: Asked) -> tuple[Job, Strategy
             f"but {cards:,} cards",
             out="lower a degree or raise --cards",
         )
-    dp = positive(asked.dp, "--dp") if asked.dp else cards // inside
+    dp = cards // inside if asked.dp is None else positive(asked.dp, "--dp")
     schedule = _schedule(asked)
     unit = dp * asked.micro_batch * (asked.pp if schedule == "interleaved" else 1)
     if asked.global_batch is None:
@@ -206,7 +207,9 @@ def _strategy(
     kind: Any = one_of(asked.cp_kind, CP_KINDS, "--cp-kind")
     zero: Any = one_of(asked.zero or flags.zero, ZERO, "--zero")
     again: Any = recompute
-    shard = positive(asked.hsdp_shard, "--hsdp-shard") if asked.hsdp_shard else 0
+    shard = 0 if asked.hsdp_shard is None else positive(asked.hsdp_shard, "--hsdp-shard")
+    if shard and zero != "hsdp":
+        raise InputError(f"--hsdp-shard {shard}: sharding is {zero}", out="add --zero hsdp")
     return Strategy(
         tp=asked.tp, pp=asked.pp, dp=dp, cp=asked.cp, ep=asked.ep, etp=asked.etp, vpp=asked.vpp,
         micro_batch=asked.micro_batch, global_batch=batch, seq=seq, precision=asked.precision,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lightloom.core.cluster import Cluster
 from lightloom.core.errors import InfeasibleError, InputError
-from lightloom.core.hf_size import model_of_size
+from lightloom.core.hf_size import LARGEST, SMALLEST, model_of_size
 from lightloom.core.plan import Plan
 from lightloom.cost.flops import parameters_of
 from lightloom.cost.job import Job
@@ -124,6 +124,9 @@ def affordable(job: Job, cards: int, budget: float, rent_hour: float, asked: Ask
     flops = seconds * job.cluster.chip.peak_of("bf16") * 0.35
     size, result = (flops / (6.0 * CHINCHILLA)) ** 0.5, None
     for _ in range(rounds):
+        if size < SMALLEST:
+            return result
+        size = min(size, LARGEST)
         model = model_of_size(f"{size / 1e9:.6g}B")
         total = parameters_of(model).total
         run = attempt(replace(job, model=model, cards=cards), cards, CHINCHILLA * total, asked)

@@ -186,6 +186,7 @@ def inner_values(space: Space) -> dict[str, list[int]]:
         "recompute": [RECOMPUTE.index(r) for r in recompute],
         "cp_kind": [WORDS["cp_kind"].index(k) for k in fixes.words("cp_kind", WORDS["cp_kind"])],
         "etp": fixes.keep("etp", [1]),
+        "schedule": [SCHEDULES.index(s) for s in fixes.words("schedule", ("1f1b",))],
     }
 
 
@@ -193,7 +194,9 @@ def expand(rows: dict[str, I64], name: str, values: list[int], fine: Any) -> dic
     """Return every row with every value of a new axis, where ``fine(rows)`` allows it."""
     options = np.array(values, np.int64)
     count = len(next(iter(rows.values())))
-    wide = {key: np.repeat(column, len(options)) for key, column in rows.items()}
+    wide = dict(rows)
+    if len(options) != 1:
+        wide = {key: np.repeat(column, len(options)) for key, column in rows.items()}
     wide[name] = np.tile(options, count)
     mask = fine(wide)
     return wide if mask is None else {key: column[mask] for key, column in wide.items()}
@@ -222,6 +225,7 @@ def complete(space: Space, rows: dict[str, I64]) -> dict[str, I64]:
                   lambda w: (w["cp"] > 1) | (w["cp_kind"] == inner["cp_kind"][0]))  # fmt: skip
     rows = expand(rows, "ep", inner["ep"],
                   lambda w: w["dp"] * w["cp"] * w["tp"] % w["ep"] == 0)  # fmt: skip
+    rows = expand(rows, "schedule", inner["schedule"], lambda w: None)
     return expand(rows, "etp", inner["etp"], lambda w: (
         w["dp"] * w["cp"] * w["tp"] % (w["ep"] * w["etp"]) == 0))  # fmt: skip
 
@@ -230,11 +234,9 @@ def columns(space: Space, rows: dict[str, I64]) -> Columns:
     """Return expanded rows as candidate columns, the framework's own flags filled in."""
     job = space.job
     flags = framework_of(job.framework).defaults
-    schedules = space.fixes.words("schedule", ())
-    plain, chunked = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
-    schedule = np.where(rows["vpp"] > 1, chunked, plain)
-    if schedules:
-        schedule = np.full(len(rows["tp"]), SCHEDULES.index(schedules[0]))
+    schedule = rows["schedule"]
+    if "schedule" not in space.fixes.values:
+        schedule = np.where(rows["vpp"] > 1, SCHEDULES.index("interleaved"), schedule)
     names = ("tp", "cp", "pp", "dp", "micro_batch", "vpp", "zero", "recompute", "cp_kind", "ep",
              "etp")  # fmt: skip
     return make_columns(
@@ -261,7 +263,7 @@ def count(space: Space, rows: Outline) -> int:
     inner = inner_values(space)
     first = batches(space, rows)
     per = np.ones(len(first["tp"]), np.int64) * len(inner["zero"]) * len(inner["recompute"])
-    per *= np.where(first["cp"] > 1, len(inner["cp_kind"]), 1)
+    per *= np.where(first["cp"] > 1, len(inner["cp_kind"]), 1) * len(inner["schedule"])
     cells = first["dp"] * first["cp"] * first["tp"]
     choices = np.zeros(len(per), np.int64)
     for ep in inner["ep"]:
