@@ -18,9 +18,9 @@ def sentences() -> dict[str, str]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
             first = node.args[0] if node.args else None
-            if node.func.id == "_" and isinstance(first, ast.Constant):
-                if isinstance(first.value, str):
-                    out[first.value] = f"{path.relative_to(SRC)}:{node.lineno}"
+            said = first.value if isinstance(first, ast.Constant) else None
+            if node.func.id == "_" and isinstance(said, str):
+                out[said] = f"{path.relative_to(SRC)}:{node.lineno}"
     return out
 
 
