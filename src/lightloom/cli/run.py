@@ -41,6 +41,10 @@ def run() -> None:
 @click.option("--ranks", type=click.IntRange(1, 512), help="processes  [default: the plan's, or 3]")
 @click.option("--spares", type=click.IntRange(0, 64), default=0, help="warm processes in reserve")
 @click.option("--agents", type=click.IntRange(1, 64), help="failure domains  [default: 2, or 1]")
+@click.option("--on", type=click.Choice(["local", "torchrun", "ray", "slurm", "kubernetes",
+              "mindspore"]), default="local", show_default=True,
+              help="what starts it; the last three write files of the plan")  # fmt: skip
+@click.option("--out", type=click.Path(), help="folder of those files  [default: PLAN-ENGINE]")
 @click.option("--steps", type=click.IntRange(1), help="optimiser steps  [example: 300]")
 @click.option("--micro-batches", type=click.IntRange(1), help="of one step of the whole job")
 @click.option("--deterministic", is_flag=True, help="sums in fixed order: equal bit for bit")
@@ -66,8 +70,11 @@ def run() -> None:
 @json_option
 def start(words: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -> None:
     """Start a run and follow it."""
-    from lightloom.run import starting
+    from lightloom.run import engines, starting
 
+    if options["on"] in engines.FILES:
+        _written(engines.write(words, options), as_json)
+        return
     spec, notes = starting.specify(words, options)
     for note in notes:
         click.echo(note, err=True)
@@ -76,6 +83,16 @@ def start(words: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -
         click.echo(spec.name if not as_json else f'{{"name": "{spec.name}"}}')
         return
     _follow(folder, as_json)
+
+
+def _written(found: Any, as_json: bool) -> None:
+    if as_json:
+        echo_json(found._asdict())
+        return
+    for note in (*found.notes, found.cannot):
+        click.echo(note, err=True)
+    click.echo(f"wrote {', '.join(found.files)} to {found.folder}")
+    click.echo(f"next: cd {found.folder} && {found.next}")
 
 
 def _follow(folder: Any, as_json: bool) -> None:

@@ -114,6 +114,8 @@ class Agent:
         known = max(d.agent for d in all_doors(self.folder))
         if self.me != min(living) or not self.spec.respawn or self.state.leaving:
             return
+        if self.spec.engine == "ray":  # the driver starts another actor
+            return
         if self.stop_at is None and known < self.spec.agents + 64:
             self.log.event("agent-replaced", lost=agent, by=known + 1)
             self.replacements.append(launch(self.folder, known + 1, count, joins=True))

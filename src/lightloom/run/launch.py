@@ -15,8 +15,7 @@ import msgspec
 
 from lightloom.core.errors import RunError
 
-from . import agent as agents
-from . import system
+from . import engines, system
 from .log import read_lines
 from .spec import Spec, create, doors, living
 
@@ -36,14 +35,13 @@ def begin(folder: Path, spec: Spec) -> None:
     """Start the agents of a run whose folder exists."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         (folder / "port").write_text(str(probe.getsockname()[1]))
-    started: list[subprocess.Popen[bytes]] = []
-    for index in range(spec.agents):
-        count = spec.ranks * (index + 1) // spec.agents - spec.ranks * index // spec.agents
-        started.append(agents.launch(folder, index, count))
+    started = engines.open_agents(folder, spec)
     _children.extend(started)
-    wait_until(lambda: len(doors(folder)) >= spec.agents or _dead(started), 20.0)
-    if _dead(started):
-        raise RunError(f"an agent did not start; see {folder}/agent-0.log")
+    slowest = engines.START_S[spec.engine]
+    there = wait_until(lambda: len(doors(folder)) >= spec.agents or _dead(started), slowest)
+    if _dead(started) or not there:
+        name = "agent-0" if spec.engine == "local" else spec.engine
+        raise RunError(f"an agent did not start; see {folder}/{name}.log")
 
 
 def _dead(started: list[subprocess.Popen[bytes]]) -> bool:

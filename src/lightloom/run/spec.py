@@ -46,6 +46,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     resume: str = ""
     """Snapshot folder to start from."""
     plan: str = ""
+    engine: str = "local"
+    """What starts the agents: local, torchrun or ray."""
     cwd: str = ""
     silent_s: float = 1.5
     """Seconds without a heartbeat before an agent is suspected."""

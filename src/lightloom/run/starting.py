@@ -13,7 +13,7 @@ from lightloom.core.event import parse_fault
 from lightloom.core.files import read_json
 from lightloom.core.plan import Plan
 
-from . import launch, preflight, snapshot
+from . import engines, launch, preflight, snapshot
 from .spec import Spec, find, fresh_name, home, load
 
 RANK_FAULTS = ("rank", "hang", "nan", "slow")
@@ -39,6 +39,7 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         micro = micro or plan.strategy.micro_batches * ranks
         notes += against_plan(plan, ranks, bool(options["ranks"]))
     _present(options["fabric"])
+    engines.require(options.get("on", "local"))
     if options["fabric"] not in ("auto", "shm") and options["deterministic"]:
         raise InputError("--deterministic needs sums in a fixed order", out="--fabric shm")
     if micro and micro < ranks:
@@ -53,6 +54,7 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         wait=options["wait"], least=options["least"], fabric=options["fabric"],
         snapshot_every=options["snapshot_every"], keep=options["keep"], on_nan=options["on_nan"],
         respawn=not options["no_respawn"], faults=faults, plan=plan_path if plan else "",
+        engine=options.get("on", "local"),
         cwd=os.getcwd(), resume=_source(options["source"]),
     )  # fmt: skip
     if spec.agents > ranks:
