@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Side = Literal["move", "stay", "neither"]
 PREDICTED = "derived: the planner's best strategy on each machine"
 SAID = "said by the user"
+FULL = 0.8
+"""Utilisation from which a machine is taken to be full (assumed)."""
 
 
 def side(condition: bool) -> Side:
@@ -154,7 +156,7 @@ def use_reason(best: FitOption, said: Situation) -> list[Reason]:
     return [
         Reason(
             what=what,
-            favours="stay" if u < 0.5 else "move",
+            favours="stay" if u < 0.5 else "move" if u >= FULL else "neither",
             numbers={"utilisation": u, "room": room},
             source=SAID,
         )
