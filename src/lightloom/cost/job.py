@@ -97,6 +97,11 @@ def _when(some: B8, broken: Callable[[], B8]) -> B8:
     return some & broken()
 
 
+def most_stages(model: Model) -> int:
+    """Return the most stages: some may hold only the embedding, the head, or a prediction layer."""
+    return model.layers + 2 + model.mtp_layers
+
+
 def broken_rules(job: Job, c: Columns) -> list[Rule]:
     """Return every law with the rows that break it; a row that breaks none can be costed."""
     model = job.model
@@ -121,7 +126,7 @@ def broken_rules(job: Job, c: Columns) -> list[Rule]:
         Rule(_when((c.cp_kind == 1) & (c.cp > 1), lambda: ~_divides(heads, c.tp * c.cp)),
              "cp-heads"),
         Rule(_when(rows > 1, lambda: c.global_batch % np.maximum(rows, 1) != 0), "batch"),
-        Rule((chunks > model.layers) & ((chunks > model.layers + 2) | (c.pp <= 2)), "layers"),
+        Rule((chunks > model.layers) & ((chunks > most_stages(model)) | (c.pp <= 2)), "layers"),
         Rule((c.pp == 1) & (c.vpp > 1), "vpp"),
         Rule(_when(c.schedule == INTERLEAVED,
                    lambda: c.global_batch // np.maximum(rows, 1) % np.maximum(c.pp, 1) != 0),
@@ -211,7 +216,7 @@ def _explain(job: Job, s: Strategy, name: str) -> tuple[str, str]:
                   f"{s.micro_batch} = {unit}",
                   f"--global-batch {_words(legal_batches(s))} (never changed in silence)"),
         "layers": (f"pp {s.pp} x vpp {s.vpp} = {s.pp * s.vpp} stages, but {model.layers} layers",
-                   f"at most {model.layers} stages"),
+                   f"at most {most_stages(model)} stages"),
         "vpp": (f"vpp {s.vpp} needs pp > 1", "--vpp 1"),
         "interleave": (f"interleaved 1F1B needs micro-batches in multiples of pp {s.pp}; here "
                        f"{s.micro_batches}", f"--global-batch {_words(legal_batches(s))}"),
