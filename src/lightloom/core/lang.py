@@ -12,6 +12,7 @@ from pathlib import Path
 
 LOCALES = Path(__file__).resolve().parent.parent / "locale"
 _state: dict[str, gettext.NullTranslations] = {}
+_chosen: dict[str, str] = {}
 
 
 class Catalogue(gettext.NullTranslations):
@@ -36,6 +37,14 @@ def set_language(lang: str | None) -> None:
     path = LOCALES / f"{lang}.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     _state["now"] = Catalogue(found)
+    _chosen["now"] = lang
+
+
+def language() -> str:
+    """Return the chosen language: ``en`` or ``zh``."""
+    if "now" not in _chosen:
+        set_language(None)
+    return _chosen["now"]
 
 
 def _(text: str) -> str:

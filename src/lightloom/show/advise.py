@@ -8,6 +8,7 @@ from rich.text import Text
 
 from lightloom.core.advice import Advice, Comparison, RankSplit, Stop, percent
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_time
 
 WIDTH = 100
@@ -33,7 +34,7 @@ def first_line(a: Advice) -> str:
         steps += f" ({_span(a.steps_kept)})"
         if a.steps_dropped:
             steps += _(", dropped {which}: {why}").format(
-                which=_span(a.steps_dropped), why=a.dropped_why
+                which=_span(a.steps_dropped), why=told(a.dropped_why)
             )
     return " · ".join(part for part in (ranks, a.device, steps, clocks_line(a)) if part)
 
@@ -49,7 +50,7 @@ def clocks_line(a: Advice) -> str:
     if c.state == "verified":
         return _("clocks agree within {t}").format(t=show_time(c.worst_end_skew_s))
     if c.state == "corrected":
-        return _("clocks corrected: {why}").format(why=c.why)
+        return _("clocks corrected: {why}").format(why=told(c.why))
     return _("clocks cannot be compared") if c.state == "refused" else ""
 
 
@@ -101,7 +102,9 @@ def show_advice(a: Advice, html: str | None = None) -> None:
         s=percent(v.naive_share), n=v.naive), style="bright_black")  # fmt: skip
     out.print(line)
     for cause in a.causes[:2]:
-        out.print(Text.assemble((f"{_('next')}: ", "bold"), f"{cause.what}: {cause.next}"))
+        out.print(
+            Text.assemble((f"{_('next')}: ", "bold"), f"{told(cause.what)}: {told(cause.next)}")
+        )
     out.print()
     _what_if_table(out, a)
     _rank_table(out, a)
@@ -109,9 +112,9 @@ def show_advice(a: Advice, html: str | None = None) -> None:
     if len(a.causes) > 2:
         out.print(Text(_("further causes, heaviest first"), style="bold"))
         for cause in a.causes[2:6]:
-            out.print(f"  {percent(cause.weight):>7}  {cause.what}: {cause.next}")
+            out.print(f"  {percent(cause.weight):>7}  {told(cause.what)}: {told(cause.next)}")
     for note in a.notes[:12]:
-        out.print(f"{_('note')}: {note}", style="bright_black")
+        out.print(f"{_('note')}: {told(note)}", style="bright_black")
     if html:
         out.print(f"{_('report')}: {html}")
 
@@ -131,7 +134,7 @@ def _what_if_table(out: Console, a: Advice) -> None:
     for w in a.what_ifs:
         t.add_row(
             w.change, "-" if w.step_s is None else show_time(w.step_s), percent(w.saved),
-            "" if w.low == w.high else f"{100 * w.low:.1f} .. {percent(w.high)}", w.why,
+            "" if w.low == w.high else f"{100 * w.low:.1f} .. {percent(w.high)}", told(w.why),
         )  # fmt: skip
     out.print(t)
     out.print()
@@ -193,12 +196,12 @@ def _stop_lines(out: Console, stop: Stop) -> None:
     out.print(
         Text(f"{_('stopped first')}: {_('rank')} {who}" if stop.first else
              f"{_('stopped first')}: {who}", style="bold"),
-        Text(f"  {stop.why}  ({_('confidence')} {percent(stop.confidence)})"),
+        Text(f"  {told(stop.why)}  ({_('confidence')} {percent(stop.confidence)})"),
     )  # fmt: skip
     if stop.operation:
         out.print(f"{_('never finished')}: {stop.operation}")
     for cause in stop.causes[:4]:
-        out.print(f"  {cause.what}: {cause.next}")
+        out.print(f"  {told(cause.what)}: {told(cause.next)}")
 
 
 def show_stop(stop: Stop) -> None:
@@ -215,7 +218,7 @@ def show_comparison(c: Comparison) -> None:
     out = _console()
     out.print(f"A {c.a}  {c.a_device}", markup=False)
     out.print(f"B {c.b}  {c.b_device}", markup=False)
-    out.print(Text(c.text, style="bold"))
+    out.print(Text(told(c.text), style="bold"))
     t = _plain(_("part of the step"), "A", "B", _("change"))
     t.add_row(
         _("step"), show_time(c.a_step_s), show_time(c.b_step_s), _change(c.a_step_s, c.b_step_s)
@@ -230,11 +233,15 @@ def show_comparison(c: Comparison) -> None:
     t.add_column(_("why"), justify="left", style="bright_black")
     for row in c.rows[:16]:
         t.add_row(
-            row.name, show_time(row.a_s), show_time(row.b_s), _change(row.a_s, row.b_s), row.why
+            told(row.name),
+            show_time(row.a_s),
+            show_time(row.b_s),
+            _change(row.a_s, row.b_s),
+            told(row.why),
         )
     out.print(t)
     for note in c.notes[:6]:
-        out.print(f"{_('note')}: {note}", style="bright_black", markup=False)
+        out.print(f"{_('note')}: {told(note)}", style="bright_black", markup=False)
 
 
 def _change(a: float, b: float) -> str:

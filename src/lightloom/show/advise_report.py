@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lightloom.core.advice import Advice, percent, saving
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_time
 
 from .advise import first_line, rank_row, shown_ranks, step_line, sync_line
@@ -73,7 +74,7 @@ def _what_ifs(a: Advice) -> str:
     rows = [Range(w.change, w.saved, w.low, w.high, f"{saving(w)}") for w in a.what_ifs]
     text = _("Share of the step that is saved; the grey bar is what the evidence allows.")
     cells = [
-        [w.change, "-" if w.step_s is None else show_time(w.step_s), saving(w), w.why]
+        [w.change, "-" if w.step_s is None else show_time(w.step_s), saving(w), told(w.why)]
         for w in a.what_ifs
     ]
     head = [_("change"), _("step"), _("saved"), _("how")]
@@ -81,9 +82,9 @@ def _what_ifs(a: Advice) -> str:
 
 
 def _causes(a: Advice) -> str:
-    rows = [[c.what, c.next, percent(c.weight)] for c in a.causes]
+    rows = [[told(c.what), told(c.next), percent(c.weight)] for c in a.causes]
     if a.stop is not None:
-        rows += [[c.what, c.next, percent(c.weight)] for c in a.stop.causes]
+        rows += [[told(c.what), told(c.next), percent(c.weight)] for c in a.stop.causes]
     if not rows:
         return ""
     return table([_("cause"), _("next measurement"), _("weight")], rows, left=2)
@@ -113,7 +114,7 @@ def _notes(a: Advice) -> str:
     said = [
         _("Times are measured (read from the profile); what-ifs are derived by replay of the "
           "dependency structure; verdict thresholds (5 % of the step) are assumed."),
-        f"{_('clocks')}: {a.clocks.state}. {a.clocks.why}",
-        *a.notes,
+        f"{_('clocks')}: {_(a.clocks.state)}. {told(a.clocks.why)}",
+        *(told(note) for note in a.notes),
     ]  # fmt: skip
     return "".join(paragraph(text, "grey") for text in said)

@@ -142,7 +142,9 @@ def level_words(cluster: Cluster) -> str:
     for i, level in enumerate(cluster.fabric.levels):
         below = cluster.fabric.cards_below(i - 1) if i else 1
         rate = level.child_bandwidth / below / level.oversubscription
-        words.append(f"{level.name} {level.units} at {show_rate(rate)}")
+        words.append(
+            _("{level} {n} at {r}").format(level=level.name, n=level.units, r=show_rate(rate))
+        )
     return ", ".join(words)
 
 
@@ -151,7 +153,9 @@ def _short(cluster: Cluster) -> str:
     for i, level in enumerate(cluster.fabric.levels):
         below = cluster.fabric.cards_below(i - 1) if i else 1
         rate = level.child_bandwidth / below / level.oversubscription
-        words.append(f"{level.name} {level.units} at {rate / 1e9:.4g}")
+        words.append(
+            _("{level} {n} at {r}").format(level=level.name, n=level.units, r=f"{rate / 1e9:.4g}")
+        )
     return ", ".join(words)
 
 

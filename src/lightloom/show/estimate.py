@@ -11,6 +11,7 @@ from rich.text import Text
 from lightloom.core.lang import _
 from lightloom.core.plan import Plan, StageMemory
 from lightloom.core.strategy import Strategy
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_count, show_flops, show_time, show_watts
 
 GIB = 2.0**30
@@ -36,12 +37,14 @@ def strategy_words(s: Strategy) -> str:
              if getattr(s, axis) > 1 or axis == "dp"]  # fmt: skip
     if s.pp > 1:
         words.append(s.schedule)
-    words.append(f"micro-batch {s.micro_batch} ({s.micro_batches:,} a step)")
+    words.append(_("micro-batch {m} ({n:,} a step)").format(m=s.micro_batch, n=s.micro_batches))
     words.append(f"ZeRO {s.zero}" if s.zero.isdigit() else s.zero.upper())
-    again = f"{s.recompute_layers} layers a stage" if s.recompute_layers else s.recompute
-    words.append(f"recompute {again}")
+    again: str = s.recompute
+    if s.recompute_layers:
+        again = _("{n} layers a stage").format(n=s.recompute_layers)
+    words.append(_("recompute {r}").format(r=again))
     if s.offload_optimizer:
-        words.append("optimiser on the host")
+        words.append(_("optimiser on the host"))
     return " · ".join(words)
 
 
@@ -106,7 +109,7 @@ def head(plan: Plan) -> Text:
     text = Text()
     text.append(f"{m.name}", style="bold")
     text.append(f" · {active} · {plan.cards:,} x {plan.cluster.chip.title} · "
-                f"{s.global_batch:,} x {s.seq:,} tokens · {s.precision} · {s.task} "
+                f"{s.global_batch:,} x {s.seq:,} {_('tokens')} · {s.precision} · {s.task} "
                 f"({s.framework})\n")  # fmt: skip
     text.append(strategy_words(s))
     if plan.idle_cards:
@@ -125,7 +128,9 @@ def plan_active(plan: Plan) -> str:
 
     count = parameters(plan.model)
     if plan.model.is_moe:
-        return f"{show_count(count.total)} ({show_count(count.active)} active)"
+        return _("{total} ({active} active)").format(
+            total=show_count(count.total), active=show_count(count.active)
+        )
     return show_count(count.total)
 
 
@@ -160,7 +165,8 @@ def _facts(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
         a=show_work(details["six_n_d"]), b=show_work(p.model_flops), c=100.0 * (ratio - 1.0),
         d=show_time(p.step_s / ratio),
     )  # fmt: skip
-    return [(_("memory"), memory), (_("wall"), p.wall + _most_exposed(plan)), (_("check"), check)]
+    wall = told(p.wall) + _most_exposed(plan)
+    return [(_("memory"), memory), (_("wall"), wall), (_("check"), check)]
 
 
 def _running(plan: Plan, details: dict[str, float]) -> list[tuple[str, str]]:
@@ -185,14 +191,14 @@ def closing(plan: Plan, details: dict[str, float], readings: Mapping[str, float]
     """Return the lines below the tables: wall, check, power, failures, readings, trust."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for word, sentence in (*_facts(plan, details), *_running(plan, details)):
         table.add_row(word, sentence)
     step = plan.prediction.step_s
     for change, seconds in readings.items():
-        table.add_row(_("if read"), f"{change}: {show_time(seconds)} "
+        table.add_row(_("if read"), f"{told(change)}: {show_time(seconds)} "
                                     f"({100.0 * (seconds / step - 1.0):+.1f} %)")  # fmt: skip
-    table.add_row(_("trust"), plan.prediction.trust)
+    table.add_row(_("trust"), told(plan.prediction.trust))
     return table
 
 
@@ -200,9 +206,9 @@ def notes_table(notes: Sequence[str]) -> Table:
     """Return what was filled in and assumed, one line each."""
     table = Table(box=None, pad_edge=False, show_header=False, style="dim")
     table.add_column(width=1)
-    table.add_column()
+    table.add_column(overflow="fold")
     for note in notes:
-        table.add_row("-", Text(note))
+        table.add_row("-", Text(told(note)))
     return table
 
 
@@ -227,7 +233,7 @@ def misfit_text(
         a=show_bytes(worst.total), b=show_bytes(usable), s=worst.stage, c=chip, d=show_bytes(sold)
     )
     parts = " · ".join(
-        f"{name} {value / GIB:.1f}" for name, value in worst.parts.items() if value > 5e6
+        f"{told(name)} {value / GIB:.1f}" for name, value in worst.parts.items() if value > 5e6
     )
     return first, parts
 

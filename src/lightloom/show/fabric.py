@@ -60,7 +60,7 @@ def hops_table(rows: Sequence[Row]) -> Table:
 def cables_table(rows: Sequence[Row]) -> Table:
     """Return cables with both ends."""
     return grid(
-        ("level", "end A : ports", "end B : ports", "links", "each", "medium"),
+        ("level", "end A : ports", "end B : ports", "links", "each", "cable"),
         [
             (r["level"], f"{r['end_a']}:{r['port_a']}", f"{r['end_b']}:{r['port_b']}",
              f"{r['links']}", show_rate(r["rate"]), _(r["medium"]))

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from lightloom.core.decision import Fit
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_count, show_time
 
 from .roi import console, plain
@@ -31,14 +32,14 @@ def show_fit(f: Fit, note: str = "") -> None:
     )
     out.print(Text(f"{_('verdict')}: {f.text}", style="bold"))
     for flip in f.flips:
-        out.print(f"{_('would flip it')}: {flip.figure}: {flip.text}", markup=False)
+        out.print(f"{_('would flip it')}: {told(flip.figure)}: {flip.text}", markup=False)
     out.print()
     out.print(option_table(f))
     out.print()
     table = plain(_("reason"), _("favours"), left=2, fixed=False)
     table.add_column(_("source"), style="bright_black", overflow="fold")
     for r in f.reasons:
-        table.add_row(r.what, _(r.favours), r.source)
+        table.add_row(told(r.what), _(r.favours), told(r.source))
     out.print(table)
     if f.growth:
         out.print()
@@ -60,7 +61,7 @@ def show_fit(f: Fit, note: str = "") -> None:
     out.print()
     for text in [note, *f.notes]:
         if text:
-            out.print(Text(f"{_('note')}: {text}", style="bright_black"))
+            out.print(Text(f"{_('note')}: {told(text)}", style="bright_black"))
 
 
 def option_table(f: Fit) -> Table:

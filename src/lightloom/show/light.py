@@ -13,6 +13,7 @@ from rich.text import Text
 from lightloom.core.channels import ChannelFile
 from lightloom.core.finding import Finding
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_time
 
 SHADES = " .:-=+*#%@"
@@ -60,7 +61,8 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
     for name in ("", "where", "what"):
         table.add_column(_(name) if name else "", overflow="fold")
     for f in findings:
-        table.add_row(f.code, f.subject, f"{f.what}{'; ' + f.remedy if f.remedy else ''}")
+        said = "; ".join(told(text) for text in (f.what, f.remedy) if text)
+        table.add_row(f.code, f.subject, said)
     return table
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lightloom.core.lang import _
 from lightloom.core.migration import Migration, Precision
+from lightloom.core.told import told
 
 from .roi import console, plain
 
@@ -47,12 +48,12 @@ def show_migration(m: Migration) -> None:
     for v in m.versions[:3]:
         out.print(
             f"{_('versions')}: torch {v.torch} · torch_npu {v.torch_npu} · CANN {v.cann} "
-            f"({v.why}; {v.source})",
+            f"({told(v.why)}; {told(v.source)})",
             markup=False,
         )
-    out.print(Text(f"{_('baseline')}: " + " -> ".join(s.name for s in m.steps)))
+    out.print(Text(f"{_('baseline')}: " + " -> ".join(told(s.name) for s in m.steps)))
     for note in m.notes:
-        out.print(Text(f"{_('note')}: {note}", style="bright_black"))
+        out.print(Text(f"{_('note')}: {told(note)}", style="bright_black"))
     if m.files:
         out.print(f"{_('wrote')} {', '.join(m.files)}")
 
@@ -63,7 +64,7 @@ def _lacking(out: Console, m: Migration) -> None:
         out.print(Text(_("no counterpart: decide"), style="bold"))
         t = plain(_("where"), _("what"), _("why"), _("nearest"), left=4, fixed=False)
         for x in m.lacking[:30]:
-            t.add_row(x.where, short(x.what), x.why, x.nearest)
+            t.add_row(x.where, short(x.what), told(x.why), told(x.nearest))
         out.print(t)
 
 
@@ -73,7 +74,7 @@ def _operators(out: Console, m: Migration) -> None:
         out.print()
         t = plain(_("operator"), _("state"), _("where"), _("why"), left=4, fixed=False)
         for o in bad[:24]:
-            t.add_row(o.name, _(o.state), ", ".join(o.where[:2]), o.why)
+            t.add_row(o.name, _(o.state), ", ".join(o.where[:2]), told(o.why))
         out.print(t)
         if len(bad) > 24:
             out.print(_("{n} more: --json or MIGRATION.md").format(n=len(bad) - 24))
@@ -87,7 +88,7 @@ def _changes(out: Console, m: Migration) -> None:
         out.print()
         t = plain(_("where"), _("before"), _("after"), _("why"), left=4, fixed=False)
         for c in changed[:40]:
-            t.add_row(c.where, short(c.before), short(c.after) or "-", short(c.why, 80))
+            t.add_row(c.where, short(c.before), short(c.after) or "-", short(told(c.why), 80))
         out.print(t)
         if len(changed) > 40:
             out.print(_("{n} more: --json or MIGRATION.md").format(n=len(changed) - 40))
@@ -98,8 +99,8 @@ def _settings(out: Console, m: Migration) -> None:
     out.print()
     for f in m.settings:
         out.print(
-            f"{f.severity}: {f.subject}: {f.what}"
-            + (f" -> {f.remedy}" if f.remedy else "")
+            f"{_(f.severity)}: {told(f.subject)}: {told(f.what)}"
+            + (f" -> {told(f.remedy)}" if f.remedy else "")
             + (f" [{f.source}]" if f.source else ""),
             markup=False,
         )
@@ -109,7 +110,7 @@ def show_precision(p: Precision) -> None:
     """Print two runs layer by layer."""
     out = console()
     out.print(f"A {p.a}\nB {p.b}", markup=False)
-    out.print(Text(p.text, style="bold"))
+    out.print(Text(told(p.text), style="bold"))
     if p.worst:
         t = plain(_("layer"), _("step"), _("phase"), _("type"), _("error"), _("tolerance"), "")
         for g in p.worst:
@@ -120,7 +121,7 @@ def show_precision(p: Precision) -> None:
                 g.dtype,
                 f"{g.error:.3g}",
                 f"{g.tolerance:.3g}",
-                _("ok") if g.passes else f"{_('outside')} {g.why}",
+                _("ok") if g.passes else f"{_('outside')} {told(g.why)}",
             )
         out.print(t)
     for name, only in (("A", p.only_a), ("B", p.only_b)):

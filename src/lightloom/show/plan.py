@@ -11,6 +11,7 @@ from rich.text import Text
 from lightloom.core.lang import _
 from lightloom.core.plan import Plan
 from lightloom.core.strategy import Strategy
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_count, show_time, show_watts
 
 from .estimate import NAMES, plan_active
@@ -34,8 +35,8 @@ def headline(plan: Plan) -> Text:
     s = plan.strategy
     return Text.assemble(
         (plan.model.name, "bold"), f" · {plan_active(plan)} · {plan.cards:,} x "
-        f"{plan.cluster.chip.title} · {s.global_batch:,} x {s.seq:,} tokens · {s.precision} · "
-        f"{s.framework}",
+        f"{plan.cluster.chip.title} · {s.global_batch:,} x {s.seq:,} {_('tokens')} · "
+        f"{s.precision} · {s.framework}",
     )  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def reasons(plans: Sequence[Plan]) -> Text:
     """Return why each won or lost, one line each."""
     lines = []
     for i, plan in enumerate(plans, start=1):
-        lines.append(f"{i:2}  {_('best') + ': ' if i == 1 else ''}{plan.why}")
+        lines.append(f"{i:2}  {_('best') + ': ' if i == 1 else ''}{told(plan.why)}")
     return Text("\n".join(lines), style="bright_black")
 
 
@@ -73,26 +74,30 @@ def closing(best: Plan, six_n_d: float, notes: Sequence[str]) -> Table:
     p = best.prediction
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
-    grid.add_column()
+    grid.add_column(overflow="fold")
     comm = {axis: p.parts.get(axis, 0.0) for axis in ("tp", "cp", "ep", "pp", "dp")}
     heavy = max(comm, key=lambda a: comm[a])
     total = sum(comm.values())
-    share = f"; {comm[heavy] / total:.0%} of the exposed communication is {NAMES[heavy]}" if (
-        total > 0.005 * p.step_s) else ""  # fmt: skip
-    grid.add_row(_("wall"), f"{_(p.wall)}{share}")
+    share = ""
+    if total > 0.005 * p.step_s:
+        share = _("; {a:.0%} of the exposed communication is {b}").format(
+            a=comm[heavy] / total, b=_(NAMES[heavy])
+        )
+    grid.add_row(_("wall"), f"{told(p.wall)}{share}")
     ratio = p.model_flops / six_n_d - 1.0
     seconds = six_n_d / (p.model_flops / p.step_s)
-    grid.add_row(_("check"), f"6ND says {show_time(seconds)} at this MFU; the per-layer count is "
-                 f"{abs(ratio):.1%} {'higher' if ratio > 0 else 'lower'}")  # fmt: skip
-    grid.add_row(_("trust"), p.trust)
+    said = _("6ND says {t} at this MFU; the per-layer count is {r:.1%} {w}")
+    word = _("higher") if ratio > 0 else _("lower")
+    grid.add_row(_("check"), said.format(t=show_time(seconds), r=abs(ratio), w=word))
+    grid.add_row(_("trust"), told(p.trust))
     if p.power_w:
         joules = p.energy_j / best.strategy.tokens
-        grid.add_row(_("power"), f"{show_watts(p.power_w)} · {joules:.3g} J/token · goodput "
-                     f"{p.goodput:.1%}")  # fmt: skip
+        grid.add_row(_("power"), f"{show_watts(p.power_w)} · {joules:.3g} J/token · "
+                     f"{_('goodput')} {p.goodput:.1%}")  # fmt: skip
     if best.idle_cards:
-        grid.add_row(_("idle"), f"{best.idle_cards:,} of {best.cards:,} cards")
+        grid.add_row(_("idle"), _("{a:,} of {b:,} cards").format(a=best.idle_cards, b=best.cards))
     for note in notes:
-        grid.add_row(_("note"), note)
+        grid.add_row(_("note"), told(note))
     return grid
 
 
@@ -101,21 +106,22 @@ def plan_view(
     notes: Sequence[str],
 ) -> RenderableType:  # fmt: skip
     """Return the whole screen."""
-    how = Text(f"searched {counted:,} strategies in {seconds:.1f} s of CPU "
-               f"({priced:,} priced, the rest proved no better)", style="bright_black")  # fmt: skip
+    searched = _("searched {n:,} strategies in {s:.1f} s of CPU ({p:,} priced, the rest proved no "
+                 "better)")  # fmt: skip
+    how = Text(searched.format(n=counted, s=seconds, p=priced), style="bright_black")
     return Group(headline(plans[0]), how, "", tuning_table(plans), reasons(plans), "",
                  closing(plans[0], six_n_d, notes))  # fmt: skip
 
 
 def factor_table(rows: Sequence[tuple[str, float, str]], total: float, other: str) -> Table:
     """Return a speed-up as factors that multiply to it."""
-    table = Table(box=None, pad_edge=False, title=f"against {other}: {total:.3g} x",
-                  title_justify="left", title_style="bold")  # fmt: skip
-    table.add_column("factor")
+    title = _("against {c}: {x:.3g} x").format(c=other, x=total)
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.add_column(_("factor"))
     table.add_column("x", justify="right")
-    table.add_column("why")
+    table.add_column(_("why"))
     for name, value, why in rows:
-        table.add_row(name, f"{value:.3f}", why)
+        table.add_row(told(name), f"{value:.3f}", told(why))
     return table
 
 
@@ -123,13 +129,13 @@ def sweep_table(rows: Sequence[tuple[int, float, float, float, str, str]]) -> Ta
     """Return cards, step, tokens/s, efficiency, strategy, what grew."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("cards", "step", "tokens/s", "efficiency"):
-        table.add_column(name, justify="right")
-    table.add_column("strategy")
-    table.add_column("what grew")
+        table.add_column(_(name), justify="right")
+    table.add_column(_("strategy"))
+    table.add_column(_("what grew"))
     for cards, step, speed, efficiency, strategy, why in rows:
         shown = show_time(step) if step else "-"
         table.add_row(f"{cards:,}", shown, show_count(speed) if speed else "-",
-                      f"{efficiency:.0%}" if speed else "-", strategy, why)  # fmt: skip
+                      f"{efficiency:.0%}" if speed else "-", strategy, told(why))  # fmt: skip
     return table
 
 
@@ -146,10 +152,10 @@ def bound_table(rows: Sequence[tuple[str, float, str, str]]) -> Table:
     """Return bounds of a workload."""
     table = Table(box=None, pad_edge=False)
     for name in ("bound", "value"):
-        table.add_column(name, justify="left" if name == "bound" else "right")
-    table.add_column("why", style="bright_black")
+        table.add_column(_(name), justify="left" if name == "bound" else "right")
+    table.add_column(_("why"), style="bright_black")
     for name, value, unit, why in rows:
-        table.add_row(name, amount(value, unit), why)
+        table.add_row(told(name), amount(value, unit), told(why))
     return table
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from lightloom.core.decision import Roi, RoiOption
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_count, show_time, show_watts
 
 WIDTH = 100
@@ -70,7 +71,7 @@ def show_roi(roi: Roi, note: str = "") -> None:
         table = plain(_("factor"), _("speed"), _("saves"))
         table.add_column(_("why"), style="bright_black")
         for f in factors:
-            table.add_row(f.name, f"x{f.speed:.3f}", money(f.saves), f.why)
+            table.add_row(told(f.name), f"x{f.speed:.3f}", money(f.saves), told(f.why))
         out.print(table)
     if any(o.tornado for o in roi.options):
         out.print()
@@ -79,16 +80,16 @@ def show_roi(roi: Roi, note: str = "") -> None:
     out.print()
     for text in [note, *roi.notes]:
         if text:
-            out.print(Text(f"{_('note')}: {text}", style="bright_black"))
+            out.print(Text(f"{_('note')}: {told(text)}", style="bright_black"))
 
 
 def break_even(option: RoiOption) -> str:
     """Return the break-even utilisation in words."""
     if option.break_even is None:
-        return f"{_('break-even utilisation')}: {option.break_even_why}"
+        return f"{_('break-even utilisation')}: {told(option.break_even_why)}"
     return (
         f"{_('owning pays above')} {option.break_even:.0%} {_('utilisation')} "
-        f"({option.break_even_why})"
+        f"({told(option.break_even_why)})"
     )
 
 
@@ -139,11 +140,11 @@ def line_table(option: RoiOption) -> Table:
     for line in option.lines:
         share = f"{line.value / option.cost:.0%}" if option.cost else "-"
         table.add_row(
-            line.name,
+            _(line.name),
             money(line.value),
             f"{money(line.low)} .. {money(line.high)}",
             share,
-            line.how,
+            told(line.how),
         )
     return table
 
@@ -157,7 +158,7 @@ def input_table(roi: Roi) -> Table:
     for name, f in roi.prices.items():
         if name in used or name.startswith(("step_s.", "goodput.")):
             source = f.source
-            text = f"{source.origin}: {source.ref or source.note}"
+            text = f"{_(source.origin)}: {told(source.ref or source.note)}"
             table.add_row(name, f"{f.value:.4g}", f"{f.low:.3g} .. {f.high:.3g}", f.unit, text)
     return table
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lightloom.core.lang import _
 from lightloom.core.runs import DrillReport, RunReport, SnapshotInfo
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_time
 
 
@@ -31,7 +32,8 @@ def show_report(report: RunReport, console: Console | None = None) -> None:
         out.print(f"{_('hang')}: rank {hang['rank']} {hang['how']}, {hang['phase']}, "
                   f"kernel {hang['kernel']}  {hang['at']}")  # fmt: skip
     for finding in report.findings[:12]:
-        out.print(f"{finding.severity}: {finding.code}, {finding.subject}: {finding.what}")
+        out.print(f"{_(finding.severity)}: {finding.code}, {told(finding.subject)}: "
+                  f"{told(finding.what)}")  # fmt: skip
     out.print(f"[dim]{report.folder}[/dim]")
 
 
@@ -43,19 +45,19 @@ def _facts(report: RunReport) -> list[tuple[str, str]]:
                      f"{report.spares} {_('spares')}, {report.epochs} {_('epochs')}"),
     ]  # fmt: skip
     if report.step_s is not None:
-        rate = f", goodput {report.goodput:.1%}" if report.goodput is not None else ""
-        rows.append((_("median step"), f"{show_time(report.step_s)}{rate} (measured)"))
+        rate = f", {_('goodput')} {report.goodput:.1%}" if report.goodput is not None else ""
+        rows.append((_("median step"), f"{show_time(report.step_s)}{rate} ({_('measured')})"))
     if report.recovery_s is not None and report.recovery_median_s is not None:
         rows.append(
             (_("recovery"), f"{show_time(report.recovery_median_s)} {_('median')}, "
-             f"{show_time(report.recovery_s)} {_('worst')} (measured)")
+             f"{show_time(report.recovery_s)} {_('worst')} ({_('measured')})")
         )  # fmt: skip
     if report.loss_last is not None and report.loss_first is not None:
         rows.append((_("loss"), f"{report.loss_first:.4f} -> {report.loss_last:.4f}"))
     if report.snapshots:
         last = report.snapshots[-1]
-        rows.append((_("snapshots"), f"{len(report.snapshots)}, {_('newest')} step {last.step} "
-                     f"({show_bytes(last.bytes)})"))  # fmt: skip
+        rows.append((_("snapshots"), f"{len(report.snapshots)}, {_('newest')} {_('step')} "
+                     f"{last.step} ({show_bytes(last.bytes)})"))  # fmt: skip
     return rows
 
 
@@ -82,7 +84,7 @@ def _recoveries(report: RunReport) -> Table:
         )
     for row in report.recoveries:
         table.add_row(
-            row.what, row.how, row.decision, str(row.step),
+            told(row.what), _(row.how), _(row.decision), str(row.step),
             show_time(row.recovery_s) + ("" if row.from_failure else "*"), str(row.lost_steps),
         )  # fmt: skip
     if any(not row.from_failure for row in report.recoveries):
@@ -119,7 +121,7 @@ def show_snapshots(rows: list[SnapshotInfo], console: Console | None = None) -> 
     for r in rows:
         good = _("every byte right") if r.checked else _("not checked")
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r.made_s)) if r.made_s else "-"
-        table.add_row(str(r.step), show_bytes(r.bytes), made, r.problem or good)
+        table.add_row(str(r.step), show_bytes(r.bytes), made, told(r.problem) or good)
     out.print(table)
 
 
@@ -130,5 +132,5 @@ def show_drill(found: DrillReport, console: Console | None = None) -> None:
     show_report(found.report, out)
     for check in found.checks:
         mark = "[green]ok[/green]" if check.severity == "info" else "[red]no[/red]"
-        out.print(f"{mark}  {check.subject}: {check.what}")
+        out.print(f"{mark}  {told(check.subject)}: {told(check.what)}")
     out.print(f"[bold]{_('passed') if found.passed else _('failed')}[/bold]")

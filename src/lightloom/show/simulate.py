@@ -13,6 +13,7 @@ from lightloom.core.plan import Plan
 from lightloom.core.played import Replan, StepResult, Sweep
 from lightloom.core.strategy import Strategy
 from lightloom.core.timeline import Timeline
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_rate, show_time
 
 from .gantt import gantt_rows
@@ -42,14 +43,14 @@ def split_words(s: Strategy) -> str:
     """Return the degrees of a strategy on one line."""
     words = [f"{axis} {getattr(s, axis)}" for axis in ("tp", "pp", "cp", "ep", "dp", "vpp")
              if getattr(s, axis) > 1]  # fmt: skip
-    return " ".join(words) or "1 card"
+    return " ".join(words) or _("1 card")
 
 
 def head_lines(plan: Plan, strategy: Strategy, r: StepResult) -> list[Text]:
     """Return what was played, and the answer beside the closed form's."""
     first = Text(
         f"{plan.model.name} · {r.cards:,} x {plan.cluster.chip.title} · {split_words(strategy)} · "
-        f"{strategy.micro_batches} micro-batches · {r.schedule} · {_(POLICIES[r.policy])}"
+        f"{strategy.micro_batches} {_('micro-batches')} · {r.schedule} · {_(POLICIES[r.policy])}"
     )
     answer = Text.assemble(
         (f"{_('step')} {show_time(r.step_s)}", "bold"),
@@ -109,12 +110,12 @@ def step_view(
     lines.append(Text(_("F forward  B I backward  W weights  + overlapped pair  O optimiser  "
                         "- exposed communication"), style="dim"))  # fmt: skip
     lines += [Text(""), memory_line(r)]
-    lines += [Text(f"{_('fault')}   {told}") for told in r.faults]
+    lines += [Text(f"{_('fault')}   {told(said)}") for said in r.faults]
     folded = _("{units} units played for {cards} cards, {events} events").format(
         units=r.units, cards=f"{r.cards:,}", events=f"{r.events:,}"
     )
     lines.append(Text(f"{_('folded')}  {folded}", style="dim"))
-    lines += [Text(f"{_('assumed')} {said}", style="dim") for said in r.assumptions]
+    lines += [Text(f"{_('assumed')} {told(said)}", style="dim") for said in r.assumptions]
     lines += [Text(f"{_('next')}    {note}") for note in notes]
     return Group(*lines)
 
@@ -122,20 +123,20 @@ def step_view(
 def sweep_view(s: Sweep) -> RenderableType:
     """Return a sweep as a table; the best that fits is marked, the others' tokens/s against it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(s.over)
+    table.add_column(_(s.over))
     for name in (_("step"), _("tokens/s"), "MFU", _("exposed"), _("bubble"), _("memory"),
                  "p95/p50"):  # fmt: skip
         table.add_column(name, justify="right")
     best = s.best
     for row in s.rows:
         if row.refused:
-            table.add_row(row.setting, Text(row.refused.split("\n")[0], style="dim"))
+            table.add_row(told(row.setting), Text(row.refused.split("\n")[0], style="dim"))
             continue
         slower = ""
         if best and best.tokens_per_s_per_card:
             share = row.tokens_per_s_per_card / best.tokens_per_s_per_card
             slower = f"{100 * (share - 1):+.1f} %"
-        title = Text(row.setting, style="bold" if row is best else "")
+        title = Text(told(row.setting), style="bold" if row is best else "")
         table.add_row(
             title, show_time(row.step_s), _("best") if row is best else slower,
             f"{100 * row.mfu:.1f} %", f"{100 * row.exposed_comm:.1f} %",
@@ -166,5 +167,5 @@ def replan_view(r: Replan) -> RenderableType:
         table.add_row(c.change, show_time(c.step_s), f"{100 * c.saved_s / r.step_s:+.1f} %",
                       show_bytes(c.peak_bytes), show_bytes(c.moved_bytes),
                       show_time(c.reshard_s), pays)  # fmt: skip
-    verdict = Text(r.why, style="bold")
+    verdict = Text(told(r.why), style="bold")
     return Group(*lines, Text(""), table, Text(""), verdict)
