@@ -68,6 +68,8 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py $ARGS \\
     ("", "", ""), ("TP=8", "TP=7", "world"), ("--num-layers 80", "--num-layers 81", "divides"),
     ("--num-attention-heads 64", "--num-attention-heads 60", "divides"),
     ("--bf16", "--bf16 --fp16", "conflict"),
+    ("--bf16", "--bf16 --noop-layers 78,79", ""), ("--bf16", "--bf16 --noop-layers 80", "noop"),
+    ("--bf16", "--bf16 --noop-layers 3,3", "noop"), ("--bf16", "--bf16 --noop-layers x", "type"),
     ("--seq-length", "--sequence-length", "unknown-option"),
     ("--micro-batch-size 1", "--micro-batch-size 3", "batch"),
     ("--bf16", "--bf16 --recompute-method uniform", "needs"),

@@ -17,6 +17,7 @@ import yaml
 from lightloom.cli.emit import judged
 from lightloom.core.errors import InfeasibleError, InputError
 from lightloom.core.plan import Plan
+from lightloom.cost.pipeline import even_layers
 from lightloom.emit.bundle import Bundle
 from lightloom.emit.capability import CAN, FEATURES, NEAREST, gaps
 from lightloom.emit.targets import TARGETS, emit
@@ -177,3 +178,26 @@ x.float().sum().backward()
 print("sharded", [p.to_local().shape for p in holder.parameters()][:1], flush=True)
 dist.destroy_process_group()
 """
+
+
+def test_uneven_chunks_are_filled_with_layers_that_do_nothing() -> None:
+    plan = plans.plan("deepseek-v3", "supernode-8192", "mindspeed", pp=16, vpp=3,
+                      schedule="interleaved", tp=1, dp=8, ep=8)  # fmt: skip
+    words = emit(plan, "mindspeed").files[0].text.split()
+    value = {w: words[i + 1] for i, w in enumerate(words) if w.startswith("--")}
+    noops = [int(n) for n in value["--noop-layers"].strip("'").split(",")]
+    per = int(value["--num-layers-per-virtual-pipeline-stage"])
+    assert int(value["--num-layers"]) == 16 * 3 * per == 61 + len(noops)
+    held = [sum(i not in noops for i in range(c * per, c * per + per)) for c in range(48)]
+    assert tuple(held) == even_layers(61, 48)
+    first = int(value["--first-k-dense-replace"])
+    assert sum(i not in noops for i in range(first)) == 3
+    assert first not in noops
+
+
+def test_even_chunks_need_no_empty_layers() -> None:
+    plan = plans.plan("llama-3.1-70b", "supernode-8192", "mindspeed", pp=4, vpp=5,
+                      schedule="interleaved")  # fmt: skip
+    text = emit(plan, "mindspeed").files[0].text
+    assert "noop" not in text
+    assert "--num-layers 80 " in text

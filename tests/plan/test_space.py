@@ -107,5 +107,6 @@ def test_divisors() -> None:
 def test_columns_carry_the_framework() -> None:
     space = Space(job(), Fixes())
     rows = {n: np.array([1]) for n in ("tp", "cp", "pp", "dp", "micro_batch", "vpp", "zero",
-                                       "recompute", "cp_kind", "ep", "etp", "schedule")}  # fmt: skip
+                                       "recompute", "cp_kind", "ep", "etp",
+                                       "schedule")}  # fmt: skip
     assert columns(space, rows).framework == "megatron"

@@ -190,6 +190,7 @@ def check_degrees(name: str, seen: dict[str, Option], script: Script) -> list[Fi
         *out,
         *check_batch(name, seen, world, tp * pp * cp),
         *check_list(name, seen, layers, pp),
+        *check_noops(name, seen, layers),
     ]
 
 
@@ -221,6 +222,22 @@ def check_list(name: str, seen: dict[str, Option], layers: int | None, pp: int
     if len(parts) != pp or (layers is not None and total != layers):
         return [say(name, option.line, "layer-list", f"--num-layer-list has {len(parts)} stages "
                     f"and {total} layers; pp is {pp}, --num-layers {layers}")]  # fmt: skip
+    return []
+
+
+def check_noops(name: str, seen: dict[str, Option], layers: int | None) -> list[Finding]:
+    """Check that ``--noop-layers`` names places of layers, each once, counted from 0."""
+    option = seen.get("--noop-layers")
+    if option is None or not option.values or "$" in option.values[0]:
+        return []
+    parts = option.values[0].split(",")
+    if not all(p.strip().isdigit() for p in parts):
+        return [say(name, option.line, "type", f"--noop-layers {option.values[0]!r}")]
+    places = [int(p) for p in parts]
+    outside = [p for p in places if layers is not None and p >= layers]
+    if outside or len(set(places)) != len(places):
+        return [say(name, option.line, "noop", f"--noop-layers names layer {(outside or places)[0]}"
+                    f"; places are 0 .. {(layers or 0) - 1}, each once")]  # fmt: skip
     return []
 
 

@@ -11,7 +11,7 @@ from .environment import environment_of, group_minutes
 from .launch import environment_file, launch_lines, numa_file
 from .megatron import batch_settings, training_settings
 from .megatron_model import attention_settings, mlp_settings, neutral, refuse_unknown, widths
-from .stages import is_even, stage_layers
+from .stages import is_even, padded_layers, stage_layers
 from .topology import vendor_of
 
 _DROP = {
@@ -67,7 +67,12 @@ def model_part(plan: Plan) -> list[Setting]:
     model = plan.model
     refuse_unknown(model)
     attention = model.blocks[-1].attention
-    shared = [*widths(model), *attention_settings(model, attention), *mlp_settings(model)]
+    shared = [
+        *depth(plan),
+        *widths(model)[1:],
+        *attention_settings(model, attention),
+        *mlp_settings(model),
+    ]
     out = [setting("--use-mcore-models", None, "default", "the only maintained path")]
     out += [item for item in shared if item.name not in _DROP]
     if attention.head_dim * attention.heads != model.hidden and attention.kind != "mla":
@@ -83,6 +88,26 @@ def model_part(plan: Plan) -> list[Setting]:
         setting("--make-vocab-size-divisible-by", 1, "default", "padded size is given"),
     ]
     return [*out, *expert_part(plan)]
+
+
+def fills_with_noops(plan: Plan) -> bool:
+    """Return whether chunks of unequal length are filled up with layers that do nothing."""
+    s = plan.strategy
+    chunked = s.vpp > 1 or s.schedule == "dualpipe-v"
+    return s.pp > 1 and chunked and not is_even(plan)
+
+
+def depth(plan: Plan) -> list[Setting]:
+    """Return the number of layers, those that do nothing included and named."""
+    if not fills_with_noops(plan):
+        return [setting("--num-layers", plan.model.layers, "model")]
+    real, counts = set(padded_layers(plan)), stage_layers(plan)
+    total = len(counts) * max(counts)
+    noops = [str(i) for i in range(total) if i not in real]
+    return [
+        setting("--num-layers", total, "plan", f"{plan.model.layers} and {len(noops)} empty ones"),
+        setting("--noop-layers", ",".join(noops), "plan", "uneven chunks, counted from 0"),
+    ]
 
 
 def padded_vocab(plan: Plan) -> int:
@@ -101,13 +126,19 @@ def expert_part(plan: Plan) -> list[Setting]:
     first = marks.index(True)
     period = marks[first:].count(True)
     step = max(1, len(marks[first:]) // max(1, period))
+    if step > 1 and fills_with_noops(plan):
+        raise InfeasibleError(
+            f"mindspeed: experts in every layer {step} cannot be counted over empty layers",
+            out="--vpp 1, or a pp x vpp that divides the layers",
+        )
     out = [
         setting("--moe-layer-freq", step, "model"),
         setting("--moe-permutation-async-comm", None, "default", "hides permutation"),
         setting("--moe-router-load-balancing-type", "aux_loss", "default", "balance of experts"),
     ]
     if first:
-        out.append(setting("--first-k-dense-replace", first, "model"))
+        place = padded_layers(plan)[first] if fills_with_noops(plan) else first
+        out.append(setting("--first-k-dense-replace", place, "model"))
     if moe.shared_experts:
         out.append(setting("--n-shared-experts", moe.shared_experts, "model"))
     if model.settings.get("norm_topk"):
@@ -156,15 +187,10 @@ def stage_part(plan: Plan) -> list[Setting]:
     if s.schedule == "dualpipe-v":
         out = [setting("--schedules-method", "dualpipev")]
         return [*out, setting("--moe-fb-overlap")] if plan.model.is_moe else out
-    if is_even(plan):
-        per = setting("--num-layers-per-virtual-pipeline-stage", stage_layers(plan)[0])
-        return [per] if s.vpp > 1 else []
     if s.vpp > 1:
-        raise InfeasibleError(
-            "mindspeed: uneven stages together with interleaving have no flag",
-            out=f"--vpp 1, or {-(-plan.model.layers // (s.pp * s.vpp)) * s.pp * s.vpp} layers with"
-            " --noop-layers",
-        )
+        return [setting("--num-layers-per-virtual-pipeline-stage", max(stage_layers(plan)))]
+    if is_even(plan):
+        return []
     return [setting("--num-layer-list", ",".join(str(n) for n in stage_layers(plan)))]
 
 

@@ -20,6 +20,16 @@ def is_even(plan: Plan) -> bool:
     return len(set(stage_layers(plan))) == 1
 
 
+def padded_layers(plan: Plan) -> tuple[int, ...]:
+    """Return, for equal chunks as long as the longest, the place of every real layer.
+
+    MindSpeed's ``--noop-layers`` names the other places: layers that do nothing, counted from 0.
+    """
+    counts = stage_layers(plan)
+    longest = max(counts)
+    return tuple(c * longest + i for c, count in enumerate(counts) for i in range(count))
+
+
 def megatron_layout(plan: Plan) -> str:
     """Return ``--pipeline-model-parallel-layout``: E embedding, t layer, m prediction, L loss."""
     counts = stage_layers(plan)
