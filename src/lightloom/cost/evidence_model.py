@@ -16,6 +16,8 @@ from lightloom.core.model import Attention, Block, Mlp, Model
 
 from .evidence_words import Said, Wire
 
+CLASSIC = 2022
+"""Last year of software whose GPTs trained with dropout, whose masks are kept."""
 PADDED_VOCAB = 51200
 """GPT-2's 50,257 words padded as Megatron does."""
 
@@ -45,7 +47,7 @@ def _known() -> dict[tuple[int, int, int], Model]:
     return found
 
 
-def model_of(row: dict[str, str]) -> tuple[Model, Said]:
+def model_of(row: dict[str, str], era: int = 2024) -> tuple[Model, Said]:
     """Return the model a row describes.
 
     Columns decide. What they do not say (head size, MLA, window, shared experts, tied head) comes
@@ -86,7 +88,7 @@ def model_of(row: dict[str, str]) -> tuple[Model, Said]:
     return Model(
         name=(row.get("model") or "row")[:60], hidden=hidden, vocab=vocab, blocks=blocks,
         order=order, tied=like.tied if like else gpt, max_seq=max(whole(row.get("seq")), 1),
-        norm="layer" if gpt else "rms", learned_positions=0,
+        norm="layer" if gpt and era <= CLASSIC else "rms", learned_positions=0,
         source=row.get("source_url", "")[:200],
     ), tuple(said)  # fmt: skip
 

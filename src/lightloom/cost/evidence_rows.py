@@ -153,7 +153,7 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     seq, batch = whole(cells.get("seq")), number(cells.get("global_batch"))
     if cards < 1 or seq < 1 or batch < 1:
         raise InputError("cards, sequence or global batch not stated")
-    model, said_model = model_of(cells)
+    model, said_model = model_of(cells, soft.era)
     per_node = whole(cells.get("accel_per_node"), 8) or 8
     wire = wire_of(cells.get("inter_bw_note", ""), per_node)
     cluster, said_cluster = cluster_of(cells, wire, cards)
@@ -254,7 +254,8 @@ def overlaps(notes: str, soft: Software, d: dict[str, int], moe: bool) -> dict[s
     if "not overlapped" in notes:
         grad = param = False
     return {"overlap_grad": grad, "overlap_param": param, "overlap_tp": tensor,
-            "overlap_pp": True, "overlap_ep": "a2a overlap" in notes}  # fmt: skip
+            "overlap_pp": True,
+            "overlap_ep": "a2a overlap" in notes or "a2a_overlap=true" in notes}  # fmt: skip
 
 
 @lru_cache(maxsize=1)

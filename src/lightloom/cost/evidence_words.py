@@ -88,7 +88,7 @@ _SMALL = ("layernorm", "norm", "moe_act", "act", "mla_up_proj", "recompute-activ
 def recompute_of(text: str, soft: Software) -> tuple[Recomputed, Said]:
     """Return what is recomputed.
 
-    Blank: none for Megatron-like and MindSpeed recipes, operators for JAX. Words: `full` with
+    Blank: none for Megatron-like and MindSpeed recipes, full for JAX (MaxText's default). Words: `full` with
     `/block/N` or `/uniform/N` or a list per stage gives a count; attention or operator-level is
     selective; small modules alone (norms, activation functions, MLA up-projections) cost less
     than 2 % of a layer and count as none.
@@ -96,7 +96,7 @@ def recompute_of(text: str, soft: Software) -> tuple[Recomputed, Said]:
     t = text.lower().strip()
     if not t:
         if soft.flavour == "jax":
-            return Recomputed("selective", 0), ("recompute not stated: operators (JAX policy)",)
+            return Recomputed("full", 0), ("recompute not stated: full (MaxText's default policy)",)
         return Recomputed("none", 0), (f"recompute not stated: none ({soft.flavour} recipes)",)
     if t.startswith(("none", "null")) or "granularity=none" in t:
         return Recomputed("none", 0), ()

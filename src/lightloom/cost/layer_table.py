@@ -259,14 +259,18 @@ def activation_bytes(
     out = (a.heads_A / tp * a.v_A)[a.core_B] * a.attends_B * t * w
     lse = 4.0 * (a.heads_A / tp)[a.core_B] * t * a.attends_B
     latent = w * shard * a.compressed_B
-    norms = 4.0 * w * shard * h + (2.0 * shard * h if a.dropout else 0.0)
+    kept = 1.0 if p.quantised else w  # operands of narrow products are kept narrow
+    norms = 2.0 * (w + kept) * shard * h + (2.0 * shard * h if a.dropout else 0.0)
+    out = out + (kept * out / w if p.quantised else 0.0)
     wide = w * t * a.inner_B / tp
     routed = rows * (2.0 * a.expert_width_B + (2.0 + a.gated_B) * a.expert_hidden_B / c.etp) * w
+    if p.quantised:
+        routed = routed - rows * (w - kept) * (a.expert_width_B + a.expert_hidden_B / c.etp)
     scores = np.zeros_like(lse)
     if not job.flash:
         square = t * c.seq
         scores = 5.0 * (a.heads_A / tp)[a.core_B] * square * a.attends_B
-    every = norms + qkv + out + lse + latent + (2.0 + a.gated_B) * wide + routed + scores
+    every = norms + qkv + out + lse + latent + (1.0 + a.gated_B + kept / w) * wide + routed + scores
     entry = w * shard * h
     if framework_of(job.framework).selective == "operators":
         half = 0.5 * (qkv + (1.0 + a.gated_B) * (wide + routed / 3.0) + 2.0 * entry)
