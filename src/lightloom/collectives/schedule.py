@@ -75,8 +75,12 @@ def seconds(
         tasks += [plan] * schedule.chunks
     if schedule.chunks > 1:
         tasks = _interleave(tasks, schedule.chunks)
-    wire = _pipeline(tasks, len(keys))
-    return player.software.launch_s + wire + player.software.slow_start(wire)
+    wire = np.zeros(len(keys))
+    for task in itertools.chain.from_iterable(tasks):
+        for run, share in task.needs:
+            wire[run] += task.busy * share
+    late = player.software.slow_start(float(wire.max(initial=0.0)))
+    return player.software.launch_s + _pipeline(tasks, len(keys)) + late
 
 
 def _interleave(tasks: list[list[_Task]], chunks: int) -> list[list[_Task]]:
@@ -185,14 +189,23 @@ def _orders(
     plain = _chain(kind, axes, picked, player.software.in_switch)
     if len(axes) == 1:
         return [((1.0, plain),)]
-    perms = [axes] + [
-        p
-        for p in itertools.permutations(axes)
-        if p != axes and (mixed or all(a.level <= b.level for a, b in itertools.pairwise(p)))
-    ]
-    chains = [_chain(kind, order, picked, player.software.in_switch) for order in perms[:120]]
+    perms = [p for p in itertools.permutations(axes) if p != axes][:119]
+    nested = [p for p in perms if all(a.level <= b.level for a, b in itertools.pairwise(p))]
+    found: list[Chains] = [((1.0, plain),)]
+    for some in (nested, perms) if mixed else (nested,):
+        blend = _blend(player, [axes, *some], picked, kind, size)
+        if len(blend) > 1 or blend[0][0] < 1.0 - 1e-9:
+            found.append(blend)
+    return found
+
+
+def _blend(
+    player: Player, orders: list[tuple[Axis, ...]], picked: dict[Axis, str], kind: str, size: float
+) -> Chains:
+    """Return the share of the data for each order that makes the busiest links least busy."""
+    chains = [_chain(kind, order, picked, player.software.in_switch) for order in orders]
     cost: dict[tuple[Axis, float], float] = {}
-    runs = sorted({run for stage in plain for run in player.resources(stage)})
+    runs = sorted({run for stage in chains[0] for run in player.resources(stage)})
     load = np.zeros((len(runs), len(chains)))
     for column, chain in enumerate(chains):
         for stage in chain:
@@ -202,9 +215,7 @@ def _orders(
             for run, share in player.resources(stage).items():
                 load[runs.index(run), column] += cost[key] * share
     weight = share_out(load)
-    blend = tuple((float(w), chain) for w, chain in zip(weight, chains, strict=True) if w > 1e-6)
-    only_plain = len(blend) == 1 and blend[0][1] is chains[0]
-    return [((1.0, plain),)] if only_plain else [((1.0, plain),), blend]
+    return tuple((float(w), chain) for w, chain in zip(weight, chains, strict=True) if w > 1e-6)
 
 
 def all_to_all(player: Player, algorithm: str) -> Schedule:

@@ -126,19 +126,22 @@ class Player:
         seconds = busy = 0.0
         for phase in stage.phases:
             size = total_bytes * stage.part * phase.share
-            key = (stage.axis, phase.key, phase.everyone, size, phase.hops, estimate)
+            post = self._posting(stage, phase)
+            key = (stage.axis, phase.key, phase.everyone, size, phase.hops, post, estimate)
             if key not in self._seconds:
-                self._seconds[key] = self._phase(stage.axis, phase, size, estimate)
+                self._seconds[key] = self._phase(stage.axis, phase, size, post, estimate)
             took, wait = self._seconds[key]
             seconds += took * phase.repeat
             busy += (took - wait) * phase.repeat
         return seconds, busy
 
-    def _phase(self, axis: Axis, phase: Phase, size: float, estimate: bool) -> tuple[float, float]:
+    def _phase(
+        self, axis: Axis, phase: Phase, size: float, post: float, estimate: bool
+    ) -> tuple[float, float]:
         folded, capacity_L, ours_F = self.flows(axis, phase)
         if not ours_F.any():
             return 0.0, 0.0
-        wait_F = folded.latency_F + self._posting(axis, phase)
+        wait_F = folded.latency_F + post
         bytes_F = np.full(folded.paths.flows, size)
         with np.errstate(divide="ignore"):
             whole = float((folded.paths.load(bytes_F, len(capacity_L)) / capacity_L).max())
@@ -149,7 +152,7 @@ class Player:
         self.played += 1
         if self.fold and folded.paths.flows > LARGEST_PLAIN:
             folded, capacity_L, ours_F = self._refined(axis, phase)
-            wait_F = folded.latency_F + self._posting(axis, phase)
+            wait_F = folded.latency_F + post
             bytes_F = np.full(folded.paths.flows, size)
         bytes_F[~ours_F] = np.inf
         end_F = finish(folded.paths, capacity_L, bytes_F, wait_F)
@@ -166,14 +169,18 @@ class Player:
             self._flows[key] = folded, self._capacity(folded), ours_C
         return self._flows[key]
 
-    def _posting(self, axis: Axis, phase: Phase) -> float:
-        """Seconds to post the messages of one member in a phase."""
-        each = self.software.first_step_s if axis.level == 0 else self.software.step_s
-        if not each:
-            return 0.0
+    def _posting(self, stage: Stage, phase: Phase) -> float:
+        """Seconds of software in one step of a stage, as calibrated: on the innermost level one
+        message for each other member whatever the algorithm, above it one for each step of a ring
+        or two for each doubling; an all-to-all pays by the doubling."""
+        n, steps = stage.axis.members, sum(p.repeat for p in stage.phases)
+        doublings = math.ceil(math.log2(max(2, n)))
+        each = self.software.first_step_s if stage.axis.level == 0 else self.software.step_s
         if phase.everyone or phase.spread:
-            return each * math.ceil(math.log2(max(2, axis.members)))
-        return each * int(np.bincount(phase.source_P).max())
+            return each * doublings
+        if stage.axis.level == 0:
+            return each * (n - 1) / steps
+        return each * max(1.0, min(n - 1, 2 * doublings) / steps)
 
     def _chunks(self, size: float, phase: Phase) -> float:
         """Chunks of a pipelined phase: 64 KiB each, 1024 at most."""
