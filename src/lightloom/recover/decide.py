@@ -128,7 +128,7 @@ def decide(
     shards = {m.uid: m.slot % rules.shards for m in before.members}
     donors = {shards[uid]: uid for uid in sorted(holds, reverse=True)}
     cursor, lost = before.position(base + 1), 0
-    if not before.members and before.base == 0:
+    if base == 0 and not holds:  # nothing is committed: any fresh state is a good beginning
         donors = {m.slot % rules.shards: m.uid for m in reversed(members)}
     back = len(donors) < rules.shards
     if back and snapshot[0] < 0:

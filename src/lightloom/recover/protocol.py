@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from . import messages as m
-from .decide import Ready, decide
+from .decide import Ready, decide, holders
 from .record import SNAPSHOT, Epoch, Rank, Rules, may_speak, write_quorum
 
 BALLOT_STRIDE = 1024
@@ -148,11 +148,12 @@ def _alive(state: State, agent: int, uid: int) -> bool:
 
 
 def hopeless(state: State) -> bool:
-    """Return whether no member lives anywhere and no snapshot verifies: nothing to go on from."""
+    """Return whether no holder of the state lives and no snapshot verifies."""
     beats = {a: b for a, b in _beats(state).items() if a in state.epoch.agents}
     known = all(a in beats or a in state.dead for a in state.epoch.agents)
-    alive = {r.uid for b in beats.values() for r in b.ranks}
-    gone = state.epoch.members and not alive & set(state.epoch.uids)
+    ready = {r.uid: Ready(r, a) for a, b in beats.items() for r in b.ranks}
+    base = max(b.appended for b in beats.values())
+    gone = state.epoch.members and base and not holders(state.epoch, base, ready)
     return bool(gone and known and max(b.snapshot for b in beats.values())[0] < 0)
 
 

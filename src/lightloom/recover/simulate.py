@@ -188,7 +188,7 @@ class World:
         for slot, uid in ((m.slot, m.uid) for m in epoch.members if m.uid not in joining):
             rank = self.ranks[uid]
             good = rank.applied == epoch.base or epoch.base in rank.pending
-            fresh = epoch.base == 0 and epoch.number == 1
+            fresh = epoch.base == 0
             assert good or fresh, f"invariant 5: slot {slot} does not hold step {epoch.base}"
 
     def _enter(self, uid: int, epoch: Epoch) -> None:

@@ -70,6 +70,7 @@ class Agent:
         self.failures = 0
         self.replacements: list[subprocess.Popen[bytes]] = []
         self.state = self._start(joins)
+        self.first = self.state.durable
         self.nest = nests.Nest(folder, me, self.spec)
         self.writer, self.writer_link = nests.start_writer(folder, me)
         self.net.watch(self.nest.link, self._on_nursery)
@@ -312,7 +313,8 @@ class Agent:
         if quiet:
             self._maybe_over()
             return
-        if not rank.ready and self.state.epoch.number <= 0:
+        early = rank.code is not None and rank.code > 0 and self.state.durable == self.first
+        if early or (not rank.ready and self.state.epoch.number <= 0):
             self._fail(self.nest.why(rank) + plain, code=6, everywhere=True)
             return
         if rank.code is not None and rank.code > 0:

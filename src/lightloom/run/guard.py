@@ -174,7 +174,7 @@ class Post:
         ex = self.ex
         key = self.number << 32 | ex.link.board.get(b.STEP)
         for peer in (p for p in ex.peers if p.uid in late):
-            if peer.board.get(b.PHASE) == b.WAITING and peer.board.get(b.READY) == key:
+            if peer.board.get(b.PHASE) == b.WAITING and peer.board.get(b.READY) in (key, key + 1):
                 what = (
                     f"collective {self.count} differs: rank {ex.slot} calls {call.signature} "
                     f"at {call.site}, process {peer.uid} is in reduce_gradients instead"
@@ -221,15 +221,18 @@ def combine(op: str, inputs: list[torch.Tensor]) -> torch.Tensor:
     return total / len(inputs) if op == "mean" else total
 
 
-def install(ex: Exchange, post: Post) -> Callable[[], None]:
-    """Guard torch.distributed's collectives on whole-job groups; returns the way to undo it."""
+def install(ex: Exchange, post: Post, even: Callable[[], bool]) -> Callable[[], None]:
+    """Guard torch.distributed's collectives on whole-job groups; returns the way to undo it.
+
+    `even` says whether all ranks make the same calls now: only then they can be compared.
+    """
     import torch.distributed as dist
 
     real = {name: getattr(dist, name) for name in ("all_reduce", "broadcast", "all_gather")}
 
     def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None,
                    async_op: bool = False) -> Any:  # fmt: skip
-        if not _whole(group) or ex.epoch is None or ex.idle:
+        if not _whole(group) or not even():
             return real["all_reduce"](tensor, op, group, async_op)
         call = call_of("all_reduce", str(op).rsplit(".", 1)[-1], tensor)
         inputs = [x for _, x in post.swap(call, tensor)]
@@ -241,12 +244,12 @@ def install(ex: Exchange, post: Post) -> Callable[[], None]:
 
     def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False,
                   **more: Any) -> Any:  # fmt: skip
-        if _whole(group) and ex.epoch is not None and not ex.idle:
+        if _whole(group) and even():
             post.swap(call_of("broadcast", "", tensor, -1 if src is None else int(src)), None)
         return real["broadcast"](tensor, src, group, async_op, **more)
 
     def all_gather(tensors: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Any:
-        if _whole(group) and ex.epoch is not None and not ex.idle:
+        if _whole(group) and even():
             post.swap(call_of("all_gather", "", tensor), None)
         return real["all_gather"](tensors, tensor, group, async_op)
 

@@ -40,7 +40,7 @@ def report(folder: Path) -> RunReport:
         pids_kept=_pids_kept(found), step_s=step_s,
         loss_first=next((x for x in losses if x is not None), None),
         loss_last=next((x for x in reversed(losses) if x is not None), None),
-        losses=tuple(losses), goodput=_goodput(steps, step_s, committed),
+        losses=tuple(losses), goodput=_goodput(steps, epochs, committed),
         wall_s=(int(found[-1]["at_ns"]) - int(found[0]["at_ns"])) / 1e9 if found else 0.0,
         epochs=len({e["number"] for e in epochs}), hangs=tuple(_hangs(found)),
         findings=tuple(_findings(found)), snapshots=tuple(snapshots(folder / "snapshots")),
@@ -105,13 +105,29 @@ def _step_s(steps: list[Event]) -> float | None:
     return median(gaps) if gaps else None
 
 
-def _goodput(steps: list[Event], step_s: float | None, committed: int) -> float | None:
+def _goodput(steps: list[Event], epochs: list[Event], committed: int) -> float | None:
+    """Return the share of the wall time that the steps would have needed undisturbed.
+
+    Undisturbed is the mean step of epochs with all members, their first steps left out: so
+    recoveries, hand-overs and steps of a shrunk job all count as lost.
+    """
     ends = _ends(steps)
-    if step_s is None or committed not in ends or len(ends) < 3:
+    if committed not in ends or len(ends) < 3:
         return None
+    world = {int(e["number"]): len(e["members"]) for e in epochs}
+    starts = {int(e["base"]) + 1 for e in epochs}
+    number = {int(x["step"]): int(x["epoch"]) for x in steps}
+    full = max(world.values(), default=0)
+    calm = [
+        ends[s] - ends[s - 1]
+        for s in ends
+        if s - 1 in ends and s not in starts and world.get(number[s]) == full
+    ]
     first = min(ends)
-    wall = (ends[committed] - ends[first]) / 1e9
-    return min((committed - first) * step_s / wall, 1.0) if wall > 0 else None
+    wall = ends[committed] - ends[first]
+    if not calm or wall <= 0:
+        return None
+    return min((committed - first) * sum(calm) / len(calm) / wall, 1.0)
 
 
 def recoveries(found: list[Event], spec: Spec) -> list[Recovery]:

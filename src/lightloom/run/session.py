@@ -57,6 +57,8 @@ class Session:
         self.watch = checks.LossWatch()
         self.applied_in = -1
         self.warm = False
+        self.wrap: Any = None
+        """Axes that cut the model (see axes.py); None for whole replicas."""
         self._real: list[tuple[Any, Any]] = []
         self._losses: list[tuple[int, float]] = []
         if self.link is not None and self.folder is not None:
@@ -122,9 +124,13 @@ class Session:
                 return real(*args, **kwargs)
             return None
 
-        thing.step = gated
+        gated.__dict__.update(getattr(real, "__dict__", {}))  # marks schedulers look for
         if hasattr(thing, "zero_grad"):
-            thing.zero_grad = lambda set_to_none=True: None
+            thing.step, thing.zero_grad = gated, lambda set_to_none=True: None
+            return
+        # a scheduler's state is its __dict__: the gate goes into a class of its own
+        kind = type(thing)
+        thing.__class__ = type(kind.__name__, (kind,), {"step": lambda _, *a, **k: gated(*a, **k)})
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -186,11 +192,15 @@ class Session:
         """Prepare memory, report ready and wait for the first epoch."""
         slots = self.spec.micro if self.spec.deterministic else 1
         assert self.folder is not None
-        ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec, self.folder)
+        if self.wrap is not None:
+            ex: exchange.Exchange = self.wrap.make_exchange(link, self.spec, self.folder)
+        else:
+            ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec, self.folder)
         self.exchange = ex
         self.saver = saver.Saver(link, self.tracked)
         self.post = guard.Post(ex)
-        guard.install(ex, self.post)
+        if self.wrap is None:  # with axes, torch's whole group is one replica
+            guard.install(ex, self.post, self._even)
         link.mark(b.IDLE, 0)
         link.send(talk.Ready(ex.info()))
         return ex
@@ -213,6 +223,7 @@ class Session:
             )
         if self.exchange is None:
             return tensor.clone()
+        self._whole_step("all_reduce")
         call = guard.call_of("all_reduce", op, tensor)
         found = self.post.swap(call, tensor)
         inputs = [x.reshape(tensor.shape).to(tensor.dtype) for _, x in found]
@@ -220,10 +231,27 @@ class Session:
         guard.judge(self.exchange, call, guard.intent_of(call, intent), inputs, result)
         return result
 
+    def _whole_step(self, name: str) -> None:
+        """Raise inside a micro-batch: after a loss ranks run different numbers of them."""
+        if not self.committed:
+            raise InputError(
+                f"{name} inside a micro-batch: ranks may have different numbers of them",
+                out="call it once a step: if s.reduce_gradients(model, loss): ...",
+            )
+
+    def _even(self) -> bool:
+        """Return whether all ranks make the same calls in this step."""
+        ex = self.exchange
+        if ex is None or ex.epoch is None or ex.idle or self.shadow:
+            return False
+        work = ex.epoch.work(self.step)
+        return self.committed or len({work.count(uid) for uid in ex.epoch.uids}) == 1
+
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
         """Return rank `root`'s small tensor on every rank."""
         if self.exchange is None:
             return tensor.clone()
+        self._whole_step("broadcast")
         found = dict(self.post.swap(guard.call_of("broadcast", "", tensor, root), tensor))
         if root not in found:
             raise RunError(f"broadcast: rank {root} is not a member")
