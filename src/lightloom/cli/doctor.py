@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import click
 
+from lightloom.core.lang import _
+
 from .options import echo_json, json_option
 
 
@@ -72,19 +74,21 @@ def doctor(as_json: bool) -> None:
     if as_json:
         echo_json(seen)
         return
-    click.echo(f"Python {seen['python']} on {seen['platform']}")
+    from lightloom.core.told import told
+
+    click.echo(_("Python {v} on {p}").format(v=seen["python"], p=seen["platform"]))
     core = {name: version_of(name) for name in CORE}
-    click.echo("core     " + " · ".join(f"{n} {v or 'MISSING'}" for n, v in core.items()))
+    click.echo("core     " + " · ".join(f"{n} {v or _('MISSING')}" for n, v in core.items()))
     for name, extra in EXTRAS.items():
         versions = {p: version_of(p) for p in extra.packages}
         if all(versions.values()):
             click.echo(f"[{name}]".ljust(9) + " · ".join(f"{p} {v}" for p, v in versions.items()))
         else:
-            click.echo(f"[{name}]".ljust(9) + f"not installed: {extra.gives} "
+            click.echo(f"[{name}]".ljust(9) + f"{_('not installed')}: {told(extra.gives)} "
                        f'({extra.size_mb} MB: pip install "lightloom[{name}]")')  # fmt: skip
     absent = [n for n in TOOLS if not shutil.which(n)]
     found = [n for n in TOOLS if shutil.which(n)]
-    click.echo("tools    " + (", ".join(found) or "none of those that catalog probe reads"))
+    click.echo("tools    " + (", ".join(found) or _("none of those that catalog probe reads")))
     if absent:
-        click.echo(f"         not here: {', '.join(absent)} "
-                   "(catalog probe --from FILE reads their pasted output)")  # fmt: skip
+        out = _("catalog probe --from FILE reads their pasted output")
+        click.echo(f"         {_('not here')}: {', '.join(absent)} ({out})")

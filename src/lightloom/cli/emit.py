@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lightloom.core.lang import _
+
 from .options import echo_json, json_option
 
 if TYPE_CHECKING:
@@ -109,7 +111,8 @@ def report(bundle: Bundle, findings: list[Finding], out: str | None, as_json: bo
         return
     for file in bundle.files:
         if out:
-            click.echo(f"wrote {Path(out) / file.path}  {len(file.data):,} bytes")
+            size = _("{n:,} bytes").format(n=len(file.data))
+            click.echo(f"{_('wrote')} {Path(out) / file.path}  {size}")
         elif file.raw:
             click.echo(f"==> {file.path}: {len(file.raw):,} bytes, binary; use -o DIR")
         else:
@@ -120,14 +123,18 @@ def report(bundle: Bundle, findings: list[Finding], out: str | None, as_json: bo
 
 def print_findings(findings: list[Finding]) -> None:
     """Print findings, one or two lines each, on stderr."""
+    from lightloom.core.told import told
+
     for finding in findings:
-        click.echo(f"{finding.severity} {finding.subject} {finding.what}", err=True)
+        severity, what = told(finding.severity), told(finding.what)
+        click.echo(f"{severity} {finding.subject} {what}", err=True)
         if finding.remedy:
-            click.echo(f"      {finding.remedy}", err=True)
+            click.echo(f"      {told(finding.remedy)}", err=True)
 
 
 def show_targets(path: str | None, as_json: bool) -> None:
     """List targets; with a plan, what each framework cannot express of it."""
+    from lightloom.core.told import told
     from lightloom.emit.targets import TARGETS, capability_table, gaps_of
 
     missing = gaps_of(read_plan(path)) if path else {}
@@ -140,33 +147,36 @@ def show_targets(path: str | None, as_json: bool) -> None:
         return
     for name, target in TARGETS.items():
         gap = missing.get(name)
-        note = f"  cannot: {', '.join(gap)}" if gap else "  can express the plan" if (
-            gap is not None) else ""  # fmt: skip
-        click.echo(f"{name:14} {target.what}{note}")
+        note = f"  {_('cannot')}: {', '.join(gap)}" if gap else ""
+        if gap is not None and not gap:
+            note = f"  {_('can express the plan')}"
+        click.echo(f"{name:14} {told(target.what)}{note}")
     if path:
         return
     click.echo("")
     for name, table in capability_table().items():
         lacks = [what for what, can in table.items() if not can]
-        click.echo(f"{name:14} cannot express: {', '.join(lacks)}")
+        click.echo(f"{name:14} {_('cannot express')}: {', '.join(lacks)}")
 
 
 def check_files(paths: tuple[str, ...], as_json: bool) -> None:
     """Check files; exit 1 where any has an error."""
     from lightloom.core.files import read_bytes
     from lightloom.core.finding import exit_code
+    from lightloom.core.told import told
     from lightloom.emit.check import KINDS, check_bytes
 
     if not paths:
         raise click.UsageError("a file is needed: lightloom emit check FILE...")
     results = [(path, *check_bytes(path, read_bytes(path, "file"))) for path in paths]
-    everything = [finding for _, _, found in results for finding in found]
+    everything = [finding for _path, _kind, found in results for finding in found]
     if as_json:
         files = [{"path": p, "kind": k, "findings": f} for p, k, f in results]
         echo_json({"files": files})
     else:
         for path, kind, found in results:
             errors = sum(f.severity == "error" for f in found)
-            click.echo(f"{path}: {KINDS[kind]}: {errors} errors, {len(found) - errors} warnings")
+            counted = _("{a} errors, {b} warnings").format(a=errors, b=len(found) - errors)
+            click.echo(f"{path}: {told(KINDS[kind])}: {counted}")
             print_findings(found)
     sys.exit(exit_code(everything))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from lightloom.core.lang import _
+
 from .options import echo_json, json_option
 
 
@@ -14,6 +16,7 @@ def explain(path: str, as_json: bool) -> None:
     """Say why a plan was chosen: neighbours, what binds, what would flip it."""
     from lightloom.core.files import read_json
     from lightloom.core.plan import Plan
+    from lightloom.core.told import told
     from lightloom.core.units import show_bytes, show_time
     from lightloom.cost.job import Job
     from lightloom.plan.explain import flips, neighbours, why_best
@@ -32,20 +35,24 @@ def explain(path: str, as_json: bool) -> None:
             "rejected": plan.rejected, "flips": [f._asdict() for f in turned],
         })  # fmt: skip
         return
-    click.echo(f"{plan.model.name} on {plan.cards:,} x {plan.cluster.chip.title}: "
-               f"{strategy_words(s)}")  # fmt: skip
-    click.echo(f"{show_time(p.step_s)} a step; {p.wall} binds; {plan.why or why_best(plan)}\n")
-    click.echo("neighbours (one choice changed):")
+    on = _("{m} on {n:,} x {c}").format(m=plan.model.name, n=plan.cards, c=plan.cluster.chip.title)
+    click.echo(f"{on}: {strategy_words(s)}")
+    binds = _("{t} a step; {w} binds").format(t=show_time(p.step_s), w=told(p.wall))
+    click.echo(f"{binds}; {told(plan.why or why_best(plan))}\n")
+    click.echo(_("neighbours (one choice changed):"))
     for b in beaten[:14]:
         mark = " " if b.fits else "x"
         click.echo(f" {mark} {b.change:28} {show_time(b.step_s):>9}  {show_bytes(b.peak_bytes):>9}"
-                   f"  {b.why}")  # fmt: skip
+                   f"  {told(b.why)}")  # fmt: skip
     better = [b for b in beaten if b.fits and b.step_s < p.step_s * (1 - 1e-9)]
     if better:
-        click.echo(f"\n{len(better)} of them are faster: this plan was fixed by hand or by --fix")
-    click.echo("\nwhat would flip it:")
+        click.echo("\n" + _("{n} of them are faster: this plan was fixed by hand or by --fix")
+                   .format(n=len(better)))  # fmt: skip
+    click.echo("\n" + _("what would flip it:"))
     for f in turned:
         t = f.to
-        click.echo(f"   {f.what}: then tp {t.tp} pp {t.pp} ep {t.ep} cp {t.cp} dp {t.dp}")
+        then = f"tp {t.tp} pp {t.pp} ep {t.ep} cp {t.cp} dp {t.dp}"
+        click.echo(f"   {told(f.what)}: {_('then')} {then}")
     if not turned:
-        click.echo("   no level's links, up to 64 times slower or faster, among the runners-up")
+        click.echo("   " + _("no level's links, up to 64 times slower or faster, among the "
+                             "runners-up"))  # fmt: skip

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lightloom.core.lang import _
+
 from .options import echo_json, json_option, seed_option
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def simulate(plan: str, sweep: str, as_json: bool, **options: Any) -> None:
              f"lightloom simulate {plan} --plot step.svg --trace step.json.gz"]  # fmt: skip
     print_view(step_view(loaded, outcome.strategy, outcome.result, spans, notes))
     for path in wrote:
-        click.echo(f"wrote {path}", err=True)
+        click.echo(f"{_('wrote')} {path}", err=True)
 
 
 def scenario_of(options: dict[str, Any]) -> Scenario:
@@ -151,7 +153,7 @@ def _sweep(plan: Plan, scenario: Scenario, over: str, plot: str, as_json: bool) 
                 for row in result.rows if not row.refused]  # fmt: skip
         title = f"{plan.model.name}: step of the mean card, sweep over {over}"
         write_bytes(plot, bars_svg(bars, title).encode())
-        click.echo(f"wrote {plot}", err=True)
+        click.echo(f"{_('wrote')} {plot}", err=True)
     if as_json:
         echo_json(result)
         return

@@ -58,17 +58,27 @@ def _translate(text: str, found: dict[str, str], patterns: list[Pattern]) -> str
     whole = found.get(text) or _(text)
     if whole != text or " " not in text:
         return whole
+    clauses = text.split(CLAUSES)
     for pattern, translation, names in patterns:
         match = pattern.fullmatch(text)
-        if match:
+        if match and (len(clauses) == 1 or CLAUSES in pattern.pattern.replace("\\", "")):
             values = zip(names, match.groups(), strict=True)
             return translation.format(**{n: _translate(v, found, patterns) for n, v in values})
-    clauses = text.split(CLAUSES)
+    name, mark, rest = text.partition(LISTS[0])
+    if mark and " " not in name and _translate(rest, found, patterns) != rest:
+        return _join(LISTS[0], [name, rest], found, patterns)
     if len(clauses) > 1:
-        return found.get(CLAUSES, CLAUSES).join(_translate(c, found, patterns) for c in clauses)
+        return _join(CLAUSES, clauses, found, patterns)
     for mark in (mark for mark in LISTS if mark in text):
         items = text.split(mark)
         said = [_translate(item, found, patterns) for item in items]
         if all(a != b or not WORDS.match(a) for a, b in zip(items, said, strict=True)):
             return found.get(mark, mark).join(said)
     return text
+
+
+def _join(mark: str, items: list[str], found: dict[str, str], patterns: list[Pattern]) -> str:
+    """Return the translated items, with the language's own mark where all are translated."""
+    said = [_translate(item, found, patterns) for item in items]
+    whole = all(a != b or not WORDS.match(a) for a, b in zip(items, said, strict=True))
+    return (found.get(mark, mark) if whole else mark).join(said)

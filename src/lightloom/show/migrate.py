@@ -99,7 +99,7 @@ def _settings(out: Console, m: Migration) -> None:
     out.print()
     for f in m.settings:
         out.print(
-            f"{_(f.severity)}: {told(f.subject)}: {told(f.what)}"
+            f"{told(f.severity)}: {told(f.subject)}: {told(f.what)}"
             + (f" -> {told(f.remedy)}" if f.remedy else "")
             + (f" [{f.source}]" if f.source else ""),
             markup=False,

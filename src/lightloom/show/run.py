@@ -32,7 +32,7 @@ def show_report(report: RunReport, console: Console | None = None) -> None:
         out.print(f"{_('hang')}: rank {hang['rank']} {hang['how']}, {hang['phase']}, "
                   f"kernel {hang['kernel']}  {hang['at']}")  # fmt: skip
     for finding in report.findings[:12]:
-        out.print(f"{_(finding.severity)}: {finding.code}, {told(finding.subject)}: "
+        out.print(f"{told(finding.severity)}: {finding.code}, {told(finding.subject)}: "
                   f"{told(finding.what)}")  # fmt: skip
     out.print(f"[dim]{report.folder}[/dim]")
 
