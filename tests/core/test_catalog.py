@@ -102,6 +102,28 @@ def test_fields_can_be_changed_in_the_name() -> None:
     assert load_cluster("traditional-8192").fabric.levels[-1].oversubscription == 1
     assert load_cluster("supernode-8192:board.link=853.33Gb/s").fabric.levels[1].link > 100e9
     assert load_cluster("dgx-h100:host.dram_bytes=1TiB").host.dram_bytes == 2**40
+    for name, field in (("dgx-h100:host.dram_bytes=1TiB", "host.dram_bytes"),
+                        ("supernode-8192:board.link=1Tb/s", "fabric.board.link")):  # fmt: skip
+        source = load_cluster(name).source_of(field)
+        assert source is not None
+        assert source.origin == "given"
+
+
+def test_a_users_own_origins_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "dgx-h100"\n[host]\npower_w = 5000\nnics = 4\n'
+        '[[fabric.levels]]\nname = "node"\nkind = "switch"\nshape = [8]\n'
+        'link = "400 GB/s"\nlatency = "1 us"\n'
+        '[sources]\n"host.power_w" = { origin = "measured", ref = "our meter" }\n'
+    )
+    cluster = load_cluster(path)
+    found = {f: cluster.source_of(f) for f in ("host.power_w", "host.nics", "fabric.node.latency",
+                                               "fabric.node.link")}  # fmt: skip
+    assert {f: s.origin for f, s in found.items() if s} == {
+        "host.power_w": "measured", "host.nics": "given", "fabric.node.link": "given",
+        "fabric.node.latency": "given",
+    }  # fmt: skip
 
 
 def test_a_users_file_has_the_same_schema(tmp_path: Path) -> None:
@@ -115,6 +137,11 @@ def test_a_users_file_has_the_same_schema(tmp_path: Path) -> None:
     assert (cluster.name, cluster.chip.name) == ("mine", "h100-slow")
     assert cluster.chip.hbm_bandwidth == 3e12
     assert cluster.chip.source_of("tdp_w").origin == "data sheet"
+    assert cluster.chip.source_of("hbm_bandwidth").origin == "given"
+    assert cluster.chip.source_of("hbm_bandwidth").ref == str(path)
+    origins = {f: cluster.source_of(f"host.{f}") for f in ("power_w", "cards")}
+    assert {f: o.origin for f, o in origins.items() if o} == {
+        "power_w": "given", "cards": "data sheet"}  # fmt: skip
     assert (cluster.host.power_w, cluster.host.cards) == (5000, 8)
     again = msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster)
     assert again == cluster

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import echo_json, json_option, seed_option
+from .options import FINITE, echo_json, json_option, seed_option
 
 
 @click.group()
@@ -16,11 +16,11 @@ def light() -> None:
 
 @light.command()
 @click.option("--link", "name", default="spine", show_default=True, help="spine, board, module")
-@click.option("--coupling", type=float, default=None, help="power ratio of a facet now")
-@click.option("--kelvin", type=float, default=0.0, help="detuning in degrees of an unlocked ring")
-@click.option("--vibration", type=float, default=0.0, help="g")
-@click.option("--vibration-hz", type=float, default=100.0, show_default=True, help="frequency")
-@click.option("--loss", type=float, default=0.0, help="extra loss, dB")
+@click.option("--coupling", type=FINITE, default=None, help="power ratio of a facet now")
+@click.option("--kelvin", type=FINITE, default=0.0, help="detuning in degrees of an unlocked ring")
+@click.option("--vibration", type=FINITE, default=0.0, help="g")
+@click.option("--vibration-hz", type=FINITE, default=100.0, show_default=True, help="frequency")
+@click.option("--loss", type=FINITE, default=0.0, help="extra loss, dB")
 @json_option
 def budget(
     name: str, coupling: float | None, kelvin: float, vibration: float, vibration_hz: float,
@@ -84,9 +84,9 @@ def grid(channels: int, spacing: str, bands: str, rate: str, form: str, as_json:
 
 
 @light.command()
-@click.option("--from", "low", type=float, default=20.0, show_default=True, help="room, Celsius")
-@click.option("--to", "high", type=float, default=70.0, show_default=True, help="room, Celsius")
-@click.option("--seconds", type=float, default=10.0, show_default=True, help="length of the ramp")
+@click.option("--from", "low", type=FINITE, default=20.0, show_default=True, help="room, Celsius")
+@click.option("--to", "high", type=FINITE, default=70.0, show_default=True, help="room, Celsius")
+@click.option("--seconds", type=FINITE, default=10.0, show_default=True, help="length of the ramp")
 @click.option("--no-loop", is_flag=True, help="what the ring does without its loop")
 @seed_option
 @json_option
@@ -116,11 +116,11 @@ def lock(low: float, high: float, seconds: float, no_loop: bool, seed: int, as_j
 
 
 @light.command()
-@click.option("--ber", type=float, default=1e-15, show_default=True, help="rate to prove")
+@click.option("--ber", type=FINITE, default=1e-15, show_default=True, help="rate to prove")
 @click.option("--rate", default="80 Gb/s", show_default=True, help="of one channel")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="length of the test")
+@click.option("--seconds", type=FINITE, default=60.0, show_default=True, help="length of the test")
 @click.option("--errors", type=int, default=0, show_default=True, help="errors counted in it")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="one-sided")
+@click.option("--confidence", type=FINITE, default=0.95, show_default=True, help="one-sided")
 @json_option
 def proof(
     ber: float, rate: str, seconds: float, errors: int, confidence: float, as_json: bool
@@ -146,7 +146,7 @@ def proof(
 
 
 @light.command()
-@click.option("--density", type=float, default=0.1, show_default=True, help="rad per root hertz")
+@click.option("--density", type=FINITE, default=0.1, show_default=True, help="rad per root hertz")
 @click.option("--offset", default="10 kHz", show_default=True, help="where it was measured")
 @json_option
 def phase(density: float, offset: str, as_json: bool) -> None:
@@ -187,7 +187,7 @@ def reconfigure(as_json: bool) -> None:
 
 @light.command()
 @click.option("--link", "name", default="spine", show_default=True, help="spine, board, module")
-@click.option("--days", type=float, default=30.0, show_default=True, help="in service")
+@click.option("--days", type=FINITE, default=30.0, show_default=True, help="in service")
 @click.option("--ports", type=int, default=4, show_default=True, help="ports of the board")
 @click.option("--fault", "faults", multiple=True, help="dirt:1@20d=0.6, coolant=0.85, drift=1 ...")
 @seed_option
@@ -224,11 +224,11 @@ def age(
 
 @light.command()
 @click.option("--spans", type=int, default=3, show_default=True, help="spans and amplifiers")
-@click.option("--km", type=float, default=100.0, show_default=True, help="length of a span")
+@click.option("--km", type=FINITE, default=100.0, show_default=True, help="length of a span")
 @click.option("--channels", type=int, default=96, show_default=True, help="on the fibre")
 @click.option("--spacing", default="50 GHz", show_default=True, help="grid")
-@click.option("--baud", type=float, default=32e9, show_default=True, help="symbols a second")
-@click.option("--dbm", type=float, default=0.0, show_default=True, help="power of a channel")
+@click.option("--baud", type=FINITE, default=32e9, show_default=True, help="symbols a second")
+@click.option("--dbm", type=FINITE, default=0.0, show_default=True, help="power of a channel")
 @click.option("--against", type=click.Choice(["gnpy"]), default=None, help="a second opinion")
 @json_option
 def line(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import cluster_option, echo_json, json_option, seed_option
+from .options import FINITE, cluster_option, echo_json, json_option, seed_option
 
 
 @click.group()
@@ -101,7 +101,8 @@ def assign(
 
     read = _open(file, cluster)
     if cls not in CLASSES:
-        raise InputError(f"no traffic class {cls!r}{nearest(cls, CLASSES)}")
+        raise InputError(f"no traffic class {cls!r}{nearest(cls, CLASSES)}",
+                         out=f"one of {', '.join(CLASSES)}")  # fmt: skip
     if not (0 <= src < read.boards and 0 <= dst < read.boards) or src == dst:
         raise InputError(f"boards {src} -> {dst}: two different ones of 0-{read.boards - 1}")
     if count < 1:
@@ -191,7 +192,7 @@ def steps(file: str, target: str, spare_lasers: int, as_json: bool) -> None:
 
 @wavelengths.command()
 @click.argument("file", metavar="CHANNELS.json")
-@click.option("--goal", type=float, default=0.8, show_default=True, help="contiguous share wanted")
+@click.option("--goal", type=FINITE, default=0.8, show_default=True, help="contiguous share wanted")
 @click.option("--spare-lasers", type=int, default=1, show_default=True, help="a board; 0: pauses")
 @click.option("--move-time", default="30 ms", show_default=True, help="one move, all parts")
 @click.option("-o", "--output", default="", metavar="FILE", help="write the channels afterwards")
@@ -245,7 +246,7 @@ def defrag(
 @click.option("--policy", default="weave", show_default=True, help="first-fit, weave, replan")
 @click.option("--routes", type=int, default=50, show_default=True, help="routes of a pair (k)")
 @click.option("--order", type=click.Choice(["hops", "km"]), default="hops", help="order of routes")
-@click.option("--erlang", type=float, default=None, help="offered load; the setting's own")
+@click.option("--erlang", type=FINITE, default=None, help="offered load; the setting's own")
 @click.option("--requests", type=int, default=100_000, show_default=True, help="requests a seed")
 @click.option("--seeds", type=int, default=1, show_default=True, help="independent runs")
 @seed_option
@@ -323,9 +324,9 @@ def _play(
 @click.option(
     "--gradient", default="40 GB", show_default=True, help="a board sends around the ring"
 )
-@click.option("--hot", type=float, default=0.0, help="spread of expert traffic (log deviation)")
+@click.option("--hot", type=FINITE, default=0.0, help="spread of expert traffic (log deviation)")
 @click.option(
-    "--framing", type=float, default=None, help="useful share of a frame; 0.9375 is LL128"
+    "--framing", type=FINITE, default=None, help="useful share of a frame; 0.9375 is LL128"
 )
 @seed_option
 @json_option

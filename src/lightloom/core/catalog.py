@@ -23,6 +23,7 @@ from .chip import Chip
 from .cluster import Cluster
 from .errors import InputError, nearest
 from .files import CATALOG, read_bytes
+from .given import given, source_given
 from .model import Model
 
 Kind = Literal["chips", "clusters", "models"]
@@ -121,7 +122,7 @@ def cluster_of(raw: Raw, where: str) -> Cluster:
 def _read(name: str, kind: Literal["chips", "clusters"]) -> tuple[Raw, str]:
     what = kind.removesuffix("s")
     if is_file(name):
-        return _toml(read_bytes(name, what), f"{what} {name}"), f"{what} {name}"
+        return given(_toml(read_bytes(name, what), f"{what} {name}"), name), f"{what} {name}"
     base, _, changes = name.partition(":")
     path = CATALOG / kind / f"{base}.toml"
     known = names(kind)
@@ -162,6 +163,8 @@ def _changed(raw: Raw, change: str, where: str) -> Raw:
             out=f"PATH=VALUE; levels: {', '.join(known)}; for example host.dram_bytes=2TiB",
         )
     at[keys[-1]] = _plain(value.strip())
+    field = f"fabric.{found[0]['name']}.{keys[-1]}" if at in found else ".".join(keys)
+    raw["sources"] = {**raw.get("sources", {}), field: source_given(where)}
     return raw
 
 

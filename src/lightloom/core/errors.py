@@ -11,7 +11,10 @@ LightloomError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class LightloomError(Exception):
@@ -61,6 +64,14 @@ class MissingExtraError(LightloomError):
         super().__init__(
             f"{needs} is not installed", out=f'install it: pip install "lightloom[{extra}]"'
         )
+
+
+def pick(known: Mapping[str, T], name: str, what: str) -> T:
+    """Return the entry called `name`, or say which names of `what` there are."""
+    if name not in known:
+        raise InputError(f"no {what} {name!r}{nearest(name, known)}",
+                         out=f"one of {', '.join(known)}")  # fmt: skip
+    return known[name]
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> str:

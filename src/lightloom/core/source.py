@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-Origin = Literal["measured", "published", "data sheet", "derived", "assumed"]
+Origin = Literal["measured", "published", "data sheet", "derived", "assumed", "given"]
+"""`given`: stated by the user's own file or option."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from lightloom.core.plan import Plan
 from .bundle import Bundle, EmittedFile, head, lines_of
 from .capability import require
 from .environment import environment_of
-from .launch import environment_file, launch_lines, numa_file
+from .launch import environment_file, host_script, launch_lines, numa_file
 
 
 def emit(plan: Plan) -> Bundle:
@@ -23,12 +23,9 @@ def emit(plan: Plan) -> Bundle:
             f"deepspeed: its pipeline engine does not run with ZeRO {s.zero}",
             out="--zero 1 with pp, or --pp 1 with this ZeRO",
         )
-    text = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "DeepSpeed; SCRIPT must call deepspeed.initialize with this configuration"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    text = host_script(
+        plan,
+        "DeepSpeed; SCRIPT must call deepspeed.initialize with this configuration",
         launch_lines(
             plan,
             '"${SCRIPT:?your training script}" --deepspeed --deepspeed_config '

@@ -7,18 +7,15 @@ from lightloom.core.plan import Plan
 from .bundle import Bundle, EmittedFile, head, lines_of
 from .capability import require
 from .environment import environment_of
-from .launch import environment_file, launch_lines, numa_file
+from .launch import environment_file, host_script, launch_lines, numa_file
 
 
 def emit(plan: Plan) -> Bundle:
     """Return ``fsdp_plan.py`` (mesh and sharding), ``launch.sh`` and the environment."""
     require(plan, "fsdp")
-    launch = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "start a script that imports fsdp_plan: ./launch.sh train.py ARGS"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    launch = host_script(
+        plan,
+        "start a script that imports fsdp_plan: ./launch.sh train.py ARGS",
         'export PYTHONPATH="$here:${PYTHONPATH:-}"',
         launch_lines(plan, '"${@:?script and its arguments}"'),
     )

@@ -12,6 +12,18 @@ from .topology import nodes_of
 PORT = 29500
 
 
+def host_script(plan: Plan, what: str, *lines: str | list[str]) -> str:
+    """Return a bash script of one host that reads ``environment.sh`` beside it, then `lines`."""
+    return lines_of(
+        "#!/usr/bin/env bash",
+        head(plan, what),
+        "set -euo pipefail",
+        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
+        'source "$here/environment.sh"',
+        *lines,
+    )
+
+
 def launch_lines(plan: Plan, command: str) -> list[str]:
     """Return the torchrun line of one host; rank and address come from the launcher or the site."""
     nodes = nodes_of(plan)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lightloom.core.plan import Plan
 
-from .bundle import Bundle, EmittedFile, Setting, array_of, head, lines_of, setting
+from .bundle import Bundle, EmittedFile, Setting, array_of, setting
 from .capability import require
 from .environment import environment_of, group_minutes
-from .launch import environment_file, launch_lines, numa_file
+from .launch import environment_file, host_script, launch_lines, numa_file
 from .megatron_model import model_settings
 from .stages import is_even, megatron_layout, stage_layers
 
@@ -15,12 +15,9 @@ from .stages import is_even, megatron_layout, stage_layers
 def emit(plan: Plan) -> Bundle:
     """Return ``train.sh`` with ``environment.sh`` and ``numa.sh``."""
     require(plan, "megatron")
-    text = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "Megatron-LM (core_v0.15.0) pre-training; run on every host from its checkout"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    text = host_script(
+        plan,
+        "Megatron-LM (core_v0.15.0) pre-training; run on every host from its checkout",
         array_of("MODEL", [*model_settings(plan.model), *vocabulary(plan)]),
         array_of("PARALLEL", parallel_settings(plan)),
         array_of("BATCH", batch_settings(plan)),
@@ -64,8 +61,8 @@ def vocabulary(plan: Plan) -> list[Setting]:
     ]
 
 
-def parallel_settings(plan: Plan) -> list[Setting]:
-    """Return every axis and its overlap."""
+def degree_settings(plan: Plan, context: Setting) -> list[Setting]:
+    """Return the degree of every axis; `context` says how context parallelism exchanges."""
     s = plan.strategy
     out = [
         setting("--tensor-model-parallel-size", s.tp),
@@ -75,8 +72,7 @@ def parallel_settings(plan: Plan) -> list[Setting]:
     if s.sequence_parallel and s.tp > 1:
         out.append(setting("--sequence-parallel"))
     if s.cp > 1:
-        kind = "a2a" if s.cp_kind == "all-to-all" else "p2p"
-        out.append(setting("--cp-comm-type", kind))
+        out.append(context)
     if plan.model.is_moe:
         out += [
             setting("--expert-model-parallel-size", s.ep),
@@ -85,8 +81,16 @@ def parallel_settings(plan: Plan) -> list[Setting]:
                 "--moe-token-dispatcher-type", "alltoall", "default", "what the prediction prices"
             ),
         ]
-        if s.overlap_ep:
-            out += [setting("--overlap-moe-expert-parallel-comm"), setting("--delay-wgrad-compute")]
+    return out
+
+
+def parallel_settings(plan: Plan) -> list[Setting]:
+    """Return every axis and its overlap."""
+    s = plan.strategy
+    kind = "a2a" if s.cp_kind == "all-to-all" else "p2p"
+    out = degree_settings(plan, setting("--cp-comm-type", kind))
+    if plan.model.is_moe and s.overlap_ep:
+        out += [setting("--overlap-moe-expert-parallel-comm"), setting("--delay-wgrad-compute")]
     if s.pp > 1:
         out += stage_settings(plan)
     return [

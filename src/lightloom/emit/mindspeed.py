@@ -5,11 +5,11 @@ from __future__ import annotations
 from lightloom.core.errors import InfeasibleError
 from lightloom.core.plan import Plan
 
-from .bundle import Bundle, EmittedFile, Setting, array_of, head, lines_of, setting
+from .bundle import Bundle, EmittedFile, Setting, array_of, setting
 from .capability import require
 from .environment import environment_of, group_minutes
-from .launch import environment_file, launch_lines, numa_file
-from .megatron import batch_settings, training_settings
+from .launch import environment_file, host_script, launch_lines, numa_file
+from .megatron import batch_settings, degree_settings, training_settings
 from .megatron_model import attention_settings, mlp_settings, neutral, refuse_unknown, widths
 from .stages import is_even, padded_layers, stage_layers
 from .topology import vendor_of
@@ -30,12 +30,9 @@ def emit(plan: Plan) -> Bundle:
             f"mindspeed runs on Ascend; {plan.cluster.name} has {plan.cluster.chip.title}",
             out="--for megatron, or a plan for an Ascend machine",
         )
-    text = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "MindSpeed-LLM v2.3.0 pre-training; run on every host from its checkout"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    text = host_script(
+        plan,
+        "MindSpeed-LLM v2.3.0 pre-training; run on every host from its checkout",
         array_of("MODEL", model_part(plan)),
         array_of("PARALLEL", parallel_part(plan)),
         array_of("BATCH", batch_settings(plan)),
@@ -151,22 +148,8 @@ def expert_part(plan: Plan) -> list[Setting]:
 def parallel_part(plan: Plan) -> list[Setting]:
     """Return every axis."""
     s = plan.strategy
-    out = [
-        setting("--tensor-model-parallel-size", s.tp),
-        setting("--pipeline-model-parallel-size", s.pp),
-        setting("--context-parallel-size", s.cp),
-    ]
-    if s.sequence_parallel and s.tp > 1:
-        out.append(setting("--sequence-parallel"))
-    if s.cp > 1:
-        kind = "ulysses_cp_algo" if s.cp_kind == "all-to-all" else "megatron_cp_algo"
-        out.append(setting("--context-parallel-algo", kind))
-    if plan.model.is_moe:
-        out += [
-            setting("--expert-model-parallel-size", s.ep),
-            setting("--expert-tensor-parallel-size", s.etp),
-            setting("--moe-token-dispatcher-type", "alltoall", "default", "as priced"),
-        ]
+    kind = "ulysses_cp_algo" if s.cp_kind == "all-to-all" else "megatron_cp_algo"
+    out = degree_settings(plan, setting("--context-parallel-algo", kind))
     if s.pp > 1:
         out += stage_part(plan)
     if s.zero == "1":

@@ -12,7 +12,7 @@ from lightloom.core.plan import Plan
 from .bundle import Bundle, EmittedFile, head, lines_of
 from .capability import require
 from .environment import CONNECT_S, environment_of
-from .launch import environment_file
+from .launch import environment_file, host_script
 from .stages import stage_layers
 from .topology import nodes_of, vendor_of
 
@@ -39,12 +39,8 @@ def emit(plan: Plan) -> Bundle:
                    yaml.safe_dump(config_of(plan), sort_keys=False).rstrip())  # fmt: skip
     where = ["--node_rank=${NODE_RANK:?0 on the first host}",
              "--master_addr=${MASTER_ADDR:?address of the first host}"]  # fmt: skip
-    launch = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "MindFormers through msrun; run on every host from its checkout"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    launch = host_script(
+        plan, "MindFormers through msrun; run on every host from its checkout",
         " \\\n  ".join([
             f"exec msrun --worker_num={nodes.world} --local_worker_num={nodes.per_node}",
             *(f'"{word}"' for word in where if nodes.hosts > 1),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lightloom.core.plan import Plan
 
-from .bundle import Bundle, EmittedFile, head, lines_of
+from .bundle import Bundle, EmittedFile
 from .environment import environment_of
-from .launch import environment_file, launch_lines, numa_file
+from .launch import environment_file, host_script, launch_lines, numa_file
 
 
 def emit(plan: Plan) -> Bundle:
@@ -16,12 +16,9 @@ def emit(plan: Plan) -> Bundle:
                "MICRO_BATCH": s.micro_batch, "GLOBAL_BATCH": s.global_batch,
                "SEQ_LENGTH": s.seq}  # fmt: skip
     exports = [f"export LL_{name}={value}  # plan" for name, value in degrees.items()]
-    text = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "start any torchrun-style script: ./launch.sh train.py ARGS, on every host"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    text = host_script(
+        plan,
+        "start any torchrun-style script: ./launch.sh train.py ARGS, on every host",
         exports,
         launch_lines(plan, '"${@:?script and its arguments}"'),
     )

@@ -8,7 +8,7 @@ from lightloom.core.plan import Plan
 from .bundle import Bundle, EmittedFile, Setting, head, lines_of, setting
 from .capability import require
 from .environment import environment_of, group_minutes
-from .launch import environment_file, launch_lines, numa_file
+from .launch import environment_file, host_script, launch_lines, numa_file
 
 FLAVORS = {
     "llama-3-8b": ("llama3", "8B"), "llama-3.1-8b": ("llama3", "8B"),
@@ -29,12 +29,9 @@ SCHEDULES = {
 def emit(plan: Plan) -> Bundle:
     """Return ``job.toml``, ``train.sh`` and the environment."""
     require(plan, "torchtitan")
-    text = lines_of(
-        "#!/usr/bin/env bash",
-        head(plan, "torchtitan v0.2.2; run on every host from its checkout"),
-        "set -euo pipefail",
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        'source "$here/environment.sh"',
+    text = host_script(
+        plan,
+        "torchtitan v0.2.2; run on every host from its checkout",
         launch_lines(plan, '-m torchtitan.train --job.config_file "$here/job.toml" "$@"'),
     )
     files = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from lightloom.core.errors import InputError, nearest
+from lightloom.core.errors import InputError, pick
 from lightloom.core.files import CATALOG, read_toml
 from lightloom.core.source import Source
 
@@ -80,10 +80,7 @@ def load_links() -> dict[str, Link]:
 
 def load_link(name: str) -> Link:
     """Return the link design called `name`."""
-    known = load_links()
-    if name not in known:
-        raise InputError(f"no link design {name!r}{nearest(name, known)}")
-    return known[name]
+    return pick(load_links(), name, "link design")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +235,8 @@ def linewidth_hz(density: float, offset_hz: float) -> float:
     """
     if offset_hz <= 0:
         raise InputError("a phase noise needs the offset at which it was measured (above 0 Hz)")
+    if density < 0:
+        raise InputError(f"phase noise {density:g} rad/rtHz is below 0")
     return math.pi * offset_hz**2 * density**2
 
 

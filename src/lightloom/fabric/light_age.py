@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from lightloom.core.errors import InputError, nearest
+from lightloom.core.errors import InputError, nearest, pick
 from lightloom.core.files import CATALOG, read_toml
 from lightloom.core.telemetry import Telemetry
 from lightloom.core.units import parse_time
@@ -68,10 +68,7 @@ def load_switches() -> dict[str, Switch]:
 
 def load_switch(name: str) -> Switch:
     """Return the switch technology called `name`."""
-    known = load_switches()
-    if name not in known:
-        raise InputError(f"no switch technology {name!r}{nearest(name, known)}")
-    return known[name]
+    return pick(load_switches(), name, "switch technology")
 
 
 @dataclass(frozen=True, slots=True)

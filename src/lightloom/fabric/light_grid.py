@@ -6,7 +6,7 @@ import functools
 
 import msgspec
 
-from lightloom.core.errors import InfeasibleError, InputError, nearest
+from lightloom.core.errors import InfeasibleError, InputError, pick
 from lightloom.core.files import CATALOG, read_toml
 
 
@@ -57,8 +57,7 @@ def bands_for(channels: int, spacing_hz: float, allowed: tuple[str, ...] = ()) -
     known = load_grid().bands
     order = allowed or ("C", "L", "S")
     for band in order:
-        if band not in known:
-            raise InputError(f"no band {band!r}{nearest(band, known)}")
+        pick(known, band, "band")
     if channels < 1 or spacing_hz <= 0:
         raise InputError(f"{channels} channels of {spacing_hz:g} Hz are no grid")
     left, used = channels, []
@@ -81,10 +80,7 @@ def bands_for(channels: int, spacing_hz: float, allowed: tuple[str, ...] = ()) -
 
 def symbol_rate(bits_per_s: float, name: str) -> float:
     """Return symbols per second of `bits_per_s` in the format `name`."""
-    known = load_grid().formats
-    if name not in known:
-        raise InputError(f"no modulation format {name!r}{nearest(name, known)}")
-    return bits_per_s / known[name].bits
+    return bits_per_s / pick(load_grid().formats, name, "modulation format").bits
 
 
 def check_channel(bits_per_s: float, name: str, spacing_hz: float) -> float:
