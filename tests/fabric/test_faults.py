@@ -79,3 +79,11 @@ def test_what_does_not_exist(fault: str, error: type[Exception], says: str | Non
 def test_nobody_left() -> None:
     with pytest.raises(FabricError, match="no card is left"):
         break_links(build(fabric(level("a", "switch", [2], 1e9))), ["card:0", "card:1"])
+
+
+def test_a_spare_takes_one_place() -> None:
+    net = build(fabric(level("rack", "full-mesh", [8, 8], 50e9, spare=1)))
+    one = break_links(net, ["card:5"])
+    assert not one.dead and one.replaced == {5}
+    two = break_links(net, ["card:5", "card:9"])
+    assert two.dead == {9} and two.replaced == {5}

@@ -63,7 +63,8 @@ def show(cluster: str, fail: tuple[str, ...], as_json: bool) -> None:
     rows = rows_of(found)
     print_lines(
         f"{cluster}: {net.cards:,} cards, domain of {net.fabric.domain_cards:,}"
-        + (f", {len(net.dead)} dead" if net.dead else ""),
+        + (f", {len(net.dead)} dead" if net.dead else "")
+        + (f", {len(net.replaced)} replaced by spares" if net.replaced else ""),
         levels_table(rows), *fibre_lines(rows),
     )  # fmt: skip
 

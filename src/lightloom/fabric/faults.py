@@ -77,7 +77,17 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def _card_fault(net: Network, cards: list[int], left: float) -> Network:
-    """Dead cards go; slow ones keep slow ports."""
+    """Dead cards go, unless a spare of their unit takes their place; slow ones keep slow ports."""
+    first_tier = net.tiers[0]
+    if left == 0 and first_tier.spare:
+        for card in cards:
+            unit = card // first_tier.cards
+            taken = sum(c // first_tier.cards == unit for c in net.replaced)
+            if taken < first_tier.spare and card not in net.replaced:
+                net = with_faults(net, {}, replaced=[card])
+        cards = [card for card in cards if card not in net.replaced]
+        if not cards:
+            return net
     scale: dict[int, float] = {}
     if left == 0:
         grid = None if net.tiers[0].interchangeable else net.block(0, "link")

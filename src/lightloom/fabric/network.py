@@ -7,7 +7,7 @@ owner of a link follow from its number, faults are an overlay of a few numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class Network:
     """Cards that are gone."""
     touched: frozenset[tuple[int, int, int]] = frozenset()
     """(cards of a child, child, tier of the fault): what faults single out, besides dead cards."""
+    replaced: frozenset[int] = frozenset()
+    """Dead cards whose place a spare of their unit has taken (64 + 1): nothing is lost."""
 
     @property
     def cards(self) -> int:
@@ -192,11 +194,13 @@ def with_faults(
     scale: dict[int, float],
     dead: Iterable[int] = (),
     touched: Iterable[tuple[int, int, int]] = (),
+    replaced: Iterable[int] = (),
 ) -> Network:
     """Return the network with more faults: capacities multiply, dead cards join."""
     merged = dict(net.scale)
     for link, left in scale.items():
         merged[link] = merged.get(link, 1.0) * left
-    return Network(
-        net.fabric, net.tiers, net.blocks, merged, net.dead | set(dead), net.touched | set(touched)
-    )
+    return replace(
+        net, scale=merged, dead=net.dead | set(dead), touched=net.touched | set(touched),
+        replaced=net.replaced | set(replaced),
+    )  # fmt: skip

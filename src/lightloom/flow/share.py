@@ -189,9 +189,9 @@ def _thin(frozen: int, flows: int) -> bool:
 
 
 def _lowest(rows: Rows, room_L: Floats, share_L: Floats, limit_F: Floats, rate_F: Floats) -> None:
-    """Freeze the eighth of the flows with the lowest limits, looking only at links that can bind
+    """Freeze the quarter of the flows with the lowest limits, looking only at links that can bind
     there. Exact: shares never fall, so a link above the ceiling stays above it."""
-    ceiling = float(np.partition(limit_F, len(limit_F) // 8)[len(limit_F) // 8])
+    ceiling = float(np.partition(limit_F, len(limit_F) // 4)[len(limit_F) // 4])
     low_L = share_L <= ceiling
     link_l = np.flatnonzero(low_L)
     local_L = np.zeros(len(low_L), np.int64)
