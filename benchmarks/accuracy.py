@@ -202,9 +202,26 @@ def main() -> None:
         table("NCCL curves of 64 KiB and more", curves)
         goals += kernel_lines(kernels, gens, curves)
         ablation(cal)
-    if not quick:
-        text = HEAD + "\n".join(goals) + "\n" + "\n".join(OUT) + "\n"
-        (HERE / "accuracy.md").write_text(text, encoding="utf-8")
+    text = HEAD + "\n".join(goals + kept_goals(quick)) + "\n" + "\n".join(OUT) + "\n"
+    (HERE / "accuracy.md").write_text(text + kept_sections(quick), encoding="utf-8")
+
+
+KEPT = ("Kernels, unseen", "Kernels, a whole", "NCCL", "What each part")
+KEPT_GOALS = ("| unseen shapes", "| a generation", "| NCCL")
+
+
+def kept_goals(quick: bool) -> list[str]:
+    """Return the lines on kernels of the last full run, for a run without them."""
+    old = (HERE / "accuracy.md").read_text(encoding="utf-8").splitlines() if quick else []
+    return [x for x in old if x.startswith(KEPT_GOALS)]
+
+
+def kept_sections(quick: bool) -> str:
+    """Return the sections on kernels and ablation of the last full run, said to be so."""
+    old = (HERE / "accuracy.md").read_text(encoding="utf-8") if quick else ""
+    parts = [p for p in old.split("\n## ")[1:] if p.startswith(KEPT)]
+    note = "" if not parts else "\n(The sections below are of the last full run.)\n"
+    return note + "".join(f"\n## {p.rstrip()}\n" for p in parts)
 
 
 def tell(text: str) -> None:
