@@ -123,14 +123,14 @@ def test_hangs_are_found_named_and_replaced(train: Train, fabric: str) -> None:
 
 
 def test_stop_loses_nothing_and_resume_goes_on_bit_for_bit(train: Train, home: Path) -> None:
-    calm = train(ranks=2, steps=60, deterministic=True)
+    calm = train(ranks=2, steps=200, deterministic=True)
 
     def stop(folder: Path) -> None:
         if len(list(folder.glob("agent-0.steps"))) and (folder / "agent-0.steps").stat().st_size:
             launch.stop(folder)
 
-    half = train(stop, ranks=2, steps=60, deterministic=True, snapshot_every=50)
-    assert half.state == "stopped" and 0 < half.steps < 60
+    half = train(stop, ranks=2, steps=200, deterministic=True, snapshot_every=150)
+    assert half.state == "stopped" and 0 < half.steps < 200
     assert half.snapshots[-1].step == half.steps
     folder = Path(half.folder)
     launch.resume(folder, load(folder))
