@@ -33,7 +33,8 @@ def told(text: str) -> str:
         return text
     key = (lang, text)
     if key not in _known:
-        _known[key] = _translate(text, *_read[lang])
+        alone = " " not in text and text not in _read[lang][0]
+        _known[key] = _(text) if alone else _translate(text, *_read[lang])
     return _known[key]
 
 
@@ -54,8 +55,12 @@ def _compile(found: dict[str, str]) -> tuple[dict[str, str], list[Pattern]]:
 
 
 def _translate(text: str, found: dict[str, str], patterns: list[Pattern]) -> str:
-    """Return a translation of the whole, of its clauses, or the text itself."""
-    whole = found.get(text) or _(text)
+    """Return a translation of the whole, of its clauses, or the text itself.
+
+    One word inside a sentence may be a name (a level called ``board``): only words of the file
+    of told sentences are translated there.
+    """
+    whole = found.get(text) or (_(text) if " " in text else text)
     if whole != text or " " not in text:
         return whole
     clauses = text.split(CLAUSES)

@@ -130,7 +130,7 @@ def _what_if_table(out: Console, a: Advice) -> None:
     if not a.what_ifs:
         return
     t = _plain(_("what if"), _("step"), _("saved"), _("range"))
-    t.add_column(_("how"), justify="left", style="bright_black")
+    t.add_column(_("how"), justify="left", style="bright_black", overflow="fold")
     for w in a.what_ifs:
         t.add_row(
             w.change, "-" if w.step_s is None else show_time(w.step_s), percent(w.saved),
@@ -230,7 +230,7 @@ def show_comparison(c: Comparison) -> None:
             t.add_row(_(name), show_time(a), show_time(b), _change(a, b))
     out.print(t)
     t = _plain(_("operator"), "A", "B", _("change"))
-    t.add_column(_("why"), justify="left", style="bright_black")
+    t.add_column(_("why"), justify="left", style="bright_black", overflow="fold")
     for row in c.rows[:16]:
         t.add_row(
             told(row.name),

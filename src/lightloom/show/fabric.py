@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightloom.core.lang import _
+from lightloom.core.told import told
 from lightloom.core.units import show_rate, show_time
 
 from .light import grid
@@ -86,11 +87,11 @@ def audit_table(rows: Sequence[Row]) -> Table:
     """Return claims with verdict and arithmetic."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(_("verdict"), no_wrap=True)
-    table.add_column(_("claim and arithmetic"))
+    table.add_column(_("claim and arithmetic"), overflow="fold")
     for r in rows:
-        text = Text(f"{r['text']} ({r['source']})\n", style="bold")
-        text.append(r["arithmetic"], style="not bold")
+        text = Text(f"{told(r['text'])} ({told(r['source'])})\n", style="bold")
+        text.append(told(r["arithmetic"]), style="not bold")
         if r["assumed"]:
-            text.append(f"\n{_('assumed')}: {r['assumed']}", style="not bold dim")
+            text.append(f"\n{_('assumed')}: {told(r['assumed'])}", style="not bold dim")
         table.add_row(Text(_(r["verdict"]), style=COLOUR[r["verdict"]]), text)
     return table

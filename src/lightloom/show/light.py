@@ -26,14 +26,14 @@ def print_lines(*parts: RenderableType) -> None:
     console = Console(highlight=False)
     console.width = min(console.width, 100)
     for part in parts:
-        console.print(part)
+        console.print(told(part) if isinstance(part, str) else part)
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
     """Return a plain table: the first `left` columns are words, the rest figures."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, name in enumerate(columns):
-        table.add_column(_(name), justify="left" if index < left else "right")
+        table.add_column(told(name), justify="left" if index < left else "right")
     for row in rows:
         table.add_row(*row)
     return table
@@ -158,4 +158,4 @@ def parts_table(title: str, parts: Mapping[str, float], unit: str) -> Table:
         "s": show_time,
         "share": lambda v: f"{100 * v:.2f} %",
     }
-    return grid((title, ""), [(_(k), show[unit](v)) for k, v in parts.items()])
+    return grid((title, ""), [(told(k), show[unit](v)) for k, v in parts.items()])

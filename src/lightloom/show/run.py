@@ -20,7 +20,7 @@ def show_report(report: RunReport, console: Console | None = None) -> None:
     out.print(f"[bold]{head}[/bold]" + (f" - {report.why.splitlines()[0]}" if report.why else ""))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in _facts(report):
         table.add_row(name, value)
     out.print(table)
