@@ -40,7 +40,7 @@ def _sources(raw: Raw, fields: list[str], where: str) -> Any:
 
 def fields_of(raw: Raw) -> list[str]:
     """Return the dotted fields that a cluster file states; a level by its name."""
-    found = [key for key in ("cabinet_cards", "pue", "site_power_w") if key in raw]
+    found: list[str] = [key for key in ("cabinet_cards", "pue", "site_power_w") if key in raw]
     for table in TABLES:
         value = raw.get(table)
         if isinstance(value, dict):

@@ -24,10 +24,19 @@ def short_recompute(s: Strategy) -> str:
     return {"selective": "select"}.get(s.recompute, s.recompute)
 
 
-def half_width(plan: Plan) -> float:
-    """Return half of the 90 % interval, seconds."""
+def interval(plan: Plan) -> str:
+    """Return the 90 % interval in the unit of the step: half its width, or both ends if wide."""
     p = plan.prediction
-    return (p.high_s - p.low_s) / 2.0
+    value = show_time(p.step_s).split()[0].replace(",", "")
+    unit = p.step_s / float(value)
+    low, high, half = (seconds / unit for seconds in (p.low_s, p.high_s, (p.high_s - p.low_s) / 2))
+    if p.low_s < 0.6 * p.step_s or p.high_s > 1.6 * p.step_s:
+        return f"{_short(low)}..{_short(high)}"
+    return f"±{_short(half)}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def headline(plan: Plan) -> Text:
@@ -47,10 +56,11 @@ def tuning_table(plans: Sequence[Plan]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("recomp", no_wrap=True)
     for name in ("step", "tok/s/card", "MFU", "memory", "comm", "bubble"):
-        table.add_column(_(name), justify="right", no_wrap=True)
+        wraps = name == "step"  # on 80 columns the interval goes beneath
+        table.add_column(_(name), justify="right", no_wrap=not wraps)
     for i, plan in enumerate(plans, start=1):
         s, p = plan.strategy, plan.prediction
-        step = Text.assemble(show_time(p.step_s), (f" ±{half_width(plan):.2g}", "bright_black"))
+        step = Text.assemble(show_time(p.step_s), (f" {interval(plan)}", "bright_black"))
         table.add_row(
             str(i), str(s.tp), str(s.pp), str(s.ep), str(s.cp), str(s.dp), str(s.vpp),
             str(s.micro_batch), short_recompute(s), step, f"{p.tokens_per_s_per_card:,.0f}",
@@ -119,7 +129,7 @@ def factor_table(rows: Sequence[tuple[str, float, str]], total: float, other: st
     table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
     table.add_column(_("factor"))
     table.add_column("x", justify="right")
-    table.add_column(_("why"))
+    table.add_column(_("why"), overflow="fold")
     for name, value, why in rows:
         table.add_row(told(name), f"{value:.3f}", told(why))
     return table
@@ -131,7 +141,7 @@ def sweep_table(rows: Sequence[tuple[int, float, float, float, str, str]]) -> Ta
     for name in ("cards", "step", "tokens/s", "efficiency"):
         table.add_column(_(name), justify="right")
     table.add_column(_("strategy"))
-    table.add_column(_("what grew"))
+    table.add_column(_("what grew"), overflow="fold")
     for cards, step, speed, efficiency, strategy, why in rows:
         shown = show_time(step) if step else "-"
         table.add_row(f"{cards:,}", shown, show_count(speed) if speed else "-",
@@ -153,7 +163,7 @@ def bound_table(rows: Sequence[tuple[str, float, str, str]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("bound", "value"):
         table.add_column(_(name), justify="left" if name == "bound" else "right")
-    table.add_column(_("why"), style="bright_black")
+    table.add_column(_("why"), style="bright_black", overflow="fold")
     for name, value, unit, why in rows:
         table.add_row(told(name), amount(value, unit), told(why))
     return table

@@ -10,7 +10,7 @@ from lightloom.core.units import show_bytes, show_time, show_watts
 
 from .estimate import MEMORY, NAMES
 from .page import Section, page, paragraph, table
-from .plan import half_width, short_recompute
+from .plan import interval, short_recompute
 from .svg import Bar, legend, stacked_bars
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
@@ -102,7 +102,7 @@ def plan_rows(plans: Sequence[Plan]) -> str:
         rows.append((
             str(i), str(s.tp), str(s.pp), str(s.ep), str(s.cp), str(s.dp), str(s.vpp),
             str(s.micro_batch), short_recompute(s),
-            f"{show_time(p.step_s)} ±{half_width(plan):.2g}".replace(" ", "\u00a0"),
+            f"{show_time(p.step_s)} {interval(plan)}".replace(" ", "\u00a0"),
             f"{p.tokens_per_s_per_card:,.0f}",
             f"{p.mfu:.1%}", show_bytes(p.peak_bytes), f"{p.exposed_comm:.0%}", f"{p.bubble:.0%}",
         ))  # fmt: skip
