@@ -46,7 +46,7 @@ def is_curves(path: Path) -> bool:
 def machine_of(text: str, per_node: int, ranks: int) -> tuple[Cluster, tuple[str, ...]]:
     """Return the machine that a hardware column means, its node cut to `per_node` cards."""
     low = text.lower()
-    hit = next(((w, m) for w, m in MACHINES if re.search(rf"(?<![a-z0-9]){w}", low)), None)
+    hit = next(((w, m) for w, m in MACHINES if re.search(rf"(?:^|[^a-z0-9]|\dx){w}", low)), None)
     if hit is None:
         raise InputError(f"hardware not known: {text[:60]!r}")
     word, name = hit
