@@ -17,6 +17,7 @@ from lightloom.core.model import Attention, Mlp, Model
 from lightloom.core.params import Parameters, parameters
 from lightloom.core.prices import Price, Prices
 from lightloom.core.source import Source
+from lightloom.core.told import told
 from lightloom.core.units import (
     show_bytes,
     show_count,
@@ -56,7 +57,7 @@ def _table(*columns: str, right: Iterable[int] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     places = set(right)
     for i, name in enumerate(columns):
-        table.add_column(_(name), justify="right" if i in places else "left",
+        table.add_column(told(name), justify="right" if i in places else "left",
                          overflow="fold", no_wrap=i in places)  # fmt: skip
     return table
 
@@ -99,7 +100,7 @@ class _Sources:
 
     def view(self) -> RenderableType:
         """Return the footnotes."""
-        lines = [f"[{n}] {ref}" for ref, n in self.seen.items()]
+        lines = [f"[{n}] {told(ref)}" for ref, n in self.seen.items()]
         return Text("\n".join(lines), style="dim")
 
 
@@ -177,7 +178,9 @@ def cluster_view(cluster: Cluster) -> RenderableType:
         name = f"fabric.{level.name}"
         for key in sorted({name, *(k for k in cluster.sources if k.startswith(name + "."))}):
             field = key.removeprefix(name).lstrip(".")
-            value = _level_cells(level) if not field else _show(field, getattr(level, field, ""))
+            value = (
+                told(_level_cells(level)) if not field else _show(field, getattr(level, field, ""))
+            )
             table.add_row(key, value, *notes.cells(cluster.source_of(key)))
     for part in ("host", "storage", "failures"):
         noun = getattr(cluster, part)
@@ -195,7 +198,7 @@ def cluster_view(cluster: Cluster) -> RenderableType:
         f"{cluster.title}\n{cluster.cards:,} x {chip.title} · {_('domain')} "
         f"{cluster.fabric.domain_cards:,} · {level_words(cluster)}"
     )
-    said = [Text(f"! {note}") for note in cluster.notes]
+    said = [Text(f"! {told(note)}") for note in cluster.notes]
     return Group(Text(head, style="bold"), *said, table, notes.view())
 
 
@@ -238,16 +241,17 @@ def model_view(model: Model) -> RenderableType:
     count = parameters(model)
     table = _table("layers", "attention", "MLP", right=(0,))
     for block in model.blocks:
-        table.add_row(str(block.count), _attention_words(block.attention), _mlp_words(block.mlp))
+        attention, mlp = _attention_words(block.attention), _mlp_words(block.mlp)
+        table.add_row(str(block.count), told(attention), told(mlp))
     head = (
         f"{model.name} · {show_count(count.total)} parameters ({show_count(count.active)} active) "
         f"· {model.layers} layers · hidden {model.hidden:,} · vocabulary {model.vocab:,} "
         f"· sequence {model.max_seq:,}"
     )
-    said = [Text(f"~ {text}") for text in model.approximated]
+    said = [Text(f"~ {told(text)}") for text in model.approximated]
     said += [Text(f"? {_('not understood, may change cost')}: {field}") for field in model.ignored]
     source = Text(f"{_('source')}: {model.source}", style="dim")
-    return Group(Text(head, style="bold"), table, parts_view(count), *said, source)
+    return Group(Text(told(head), style="bold"), table, parts_view(count), *said, source)
 
 
 def parts_view(count: Parameters) -> RenderableType:
@@ -257,11 +261,11 @@ def parts_view(count: Parameters) -> RenderableType:
                   "norms", "head"):  # fmt: skip
         value = getattr(count, field)
         if value:
-            table.add_row(field, f"{value:,}")
+            table.add_row(told(field), f"{value:,}")
     if count.mtp:
-        table.add_row("prediction layers (not in the total)", f"{count.mtp:,}")
-    table.add_row(f"total ({count.convention.text})", f"{count.total:,}")
-    table.add_row("active", f"{count.active:,}")
+        table.add_row(told("prediction layers (not in the total)"), f"{count.mtp:,}")
+    table.add_row(told(f"total ({count.convention.text})"), f"{count.total:,}")
+    table.add_row(_("active"), f"{count.active:,}")
     return table
 
 
