@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from lightloom.core.lang import _
 from lightloom.core.plan import Plan
+from lightloom.core.told import told
 from lightloom.core.units import show_bytes, show_time, show_watts
 
 from .estimate import MEMORY, NAMES
@@ -24,7 +26,8 @@ def time_picture(plans: Sequence[Plan]) -> str:
             show_time(p.prediction.step_s))
         for p in plans
     ]  # fmt: skip
-    return legend(names, NAMES) + stacked_bars(bars, "where time goes", "s")
+    words = {name: _(NAMES[name]) for name in names}
+    return legend(names, words) + stacked_bars(bars, _("where time goes"), "s")
 
 
 def memory_picture(plan: Plan) -> str:
@@ -38,11 +41,15 @@ def memory_picture(plan: Plan) -> str:
         else:
             seen.append((stage.stage, stage.stage, stage.parts))
     for first, last, parts in seen:
-        label = f"stage {first}" if first == last else f"stages {first}..{last}"
+        label = _("stage {n}").format(n=first)
+        if first != last:
+            label = _("stages {a}..{b}").format(a=first, b=last)
         bars.append(Bar(label, tuple((n, parts.get(n, 0.0) / 2**30) for n in names),
                         show_bytes(sum(parts.values()))))  # fmt: skip
-    usable = paragraph(f"usable: {show_bytes(plan.prediction.usable_bytes)} a rank", "grey")
-    return legend(names, MEMORY) + stacked_bars(bars, "where memory goes", "GiB") + usable
+    room = _("usable: {b} a rank").format(b=show_bytes(plan.prediction.usable_bytes))
+    words = {name: _(MEMORY[name]) for name in names}
+    picture = stacked_bars(bars, _("where memory goes"), "GiB")
+    return legend(names, words) + picture + paragraph(room, "grey")
 
 
 def label_of(plan: Plan) -> str:
@@ -56,7 +63,7 @@ def curve_picture(curves: Sequence[tuple[str, Sequence[tuple[int, float]]]], tit
     """Return tokens/s against cards, both logarithmic, with the line of perfect scaling."""
     import math
 
-    points = [(c, v) for _, rows in curves for c, v in rows if v > 0]
+    points = [(c, v) for _name, rows in curves for c, v in rows if v > 0]
     if len(points) < 2:
         return ""
     low_c, high_c = min(c for c, _ in points), max(c for c, _ in points)
@@ -85,7 +92,7 @@ def curve_picture(curves: Sequence[tuple[str, Sequence[tuple[int, float]]]], tit
         body.append(f'<text x="{x(last[0]) + 8:.1f}" y="{y(last[1]) + 4:.1f}" fill="{colour}">'
                     f"{escape(name)}</text>")  # fmt: skip
     body += [f'<text x="{x(cards):.1f}" y="{height - 18}" text-anchor="middle">'
-             f"{cards:,} cards</text>" for cards in sorted({low_c, high_c})]  # fmt: skip
+             f"{cards:,} {_('cards')}</text>" for cards in sorted({low_c, high_c})]  # fmt: skip
     body += [f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">'
              f"{value / 1e6:.3g} M tok/s</text>" for value in (low_v, high_v)]  # fmt: skip
     return (f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title, True)}" '
@@ -94,8 +101,8 @@ def curve_picture(curves: Sequence[tuple[str, Sequence[tuple[int, float]]]], tit
 
 def plan_rows(plans: Sequence[Plan]) -> str:
     """Return the tuning table as HTML."""
-    head = ("#", "tp", "pp", "ep", "cp", "dp", "vpp", "mb", "recomp", "step",
-            "tok/s/card", "MFU", "memory", "comm", "bubble")  # fmt: skip
+    head = ("#", "tp", "pp", "ep", "cp", "dp", "vpp", "mb", "recomp", _("step"),
+            "tok/s/card", "MFU", _("memory"), _("comm"), _("bubble"))  # fmt: skip
     rows = []
     for i, plan in enumerate(plans, start=1):
         s, p = plan.strategy, plan.prediction
@@ -106,7 +113,7 @@ def plan_rows(plans: Sequence[Plan]) -> str:
             f"{p.tokens_per_s_per_card:,.0f}",
             f"{p.mfu:.1%}", show_bytes(p.peak_bytes), f"{p.exposed_comm:.0%}", f"{p.bubble:.0%}",
         ))  # fmt: skip
-    why = "".join(f"<li>{escape(plan.why)}</li>" for plan in plans)
+    why = "".join(f"<li>{escape(told(plan.why))}</li>" for plan in plans)
     return table(head, rows) + f"<ol class='grey'>{why}</ol>"
 
 
@@ -118,7 +125,7 @@ def assumptions(plan: Plan, notes: Sequence[str]) -> str:
               for field, source in list(chip.sources.items())[:8]]  # fmt: skip
     lines += [f"{plan.model.name}: approximated: {text}" for text in plan.model.approximated]
     lines += [f"{plan.model.name}: not understood: {text}" for text in plan.model.ignored]
-    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape(told(line))}</li>" for line in lines) + "</ul>"
 
 
 def report(
@@ -132,30 +139,33 @@ def report(
     """Return one self-contained page for one or several jobs."""
     best = groups[0][1][0]
     p = best.prediction
-    verdict = (f"{label_of(best)}: {show_time(p.step_s)} a step ({show_time(p.low_s)} to "
-               f"{show_time(p.high_s)}), {p.tokens_per_s_per_card:,.0f} tokens/s/card, MFU "
-               f"{p.mfu:.1%}; {p.wall} binds.")  # fmt: skip
+    said = _("{p}: {t} a step ({lo} to {hi}), {v:,.0f} tokens/s/card, MFU {m:.1%}; {w} binds.")
+    verdict = said.format(p=label_of(best), t=show_time(p.step_s), lo=show_time(p.low_s),
+                          hi=show_time(p.high_s), v=p.tokens_per_s_per_card, m=p.mfu,
+                          w=told(p.wall))  # fmt: skip
     if factors:
-        words = " x ".join(f"{value:.2f} {name}" for name, value, _ in factors)
-        verdict += f" {speedup:.2f} times {groups[-1][1][0].cluster.name} = {words}."
+        words = " x ".join(f"{value:.2f} {told(name)}" for name, value, _why in factors)
+        verdict += _(" {s:.2f} times {c} = {w}.").format(
+            s=speedup, c=groups[-1][1][0].cluster.name, w=words
+        )
     sections = []
     for title, plans in groups:
         first = plans[0]
         watts = show_watts(first.prediction.power_w)
         sections += [
-            Section(f"{title}: where time goes", time_picture(plans[:6])),
-            Section(f"{title}: where memory goes", memory_picture(first)),
-            Section(f"{title}: the best few", plan_rows(plans)
-                    + paragraph(f"{watts} · goodput {first.prediction.goodput:.1%} · "
-                                f"{first.prediction.trust}", "grey")),
+            Section(f"{title}: {_('where time goes')}", time_picture(plans[:6])),
+            Section(f"{title}: {_('where memory goes')}", memory_picture(first)),
+            Section(f"{title}: {_('the best few')}", plan_rows(plans)
+                    + paragraph(f"{watts} · {_('goodput')} {first.prediction.goodput:.1%} · "
+                                f"{told(first.prediction.trust)}", "grey")),
         ]  # fmt: skip
     if factors:
-        rows = [(name, why, f"{value:.3f}") for name, value, why in factors]
-        sections.append(Section("Where the speed-up comes from", table(("factor", "why", "x"),
-                                                                       rows)))  # fmt: skip
-    sections.append(Section("Throughput against cards",
-                            curve_picture(curves, "throughput against cards")))  # fmt: skip
-    sections.append(Section("Assumptions and sources", assumptions(best, notes)))
-    title = f"{best.model.name} on {best.cluster.title}"
-    return page(title, f"{best.cards:,} cards · {best.strategy.tokens:,} tokens a step", verdict,
-                sections, made)  # fmt: skip
+        rows = [(told(name), told(why), f"{value:.3f}") for name, value, why in factors]
+        head = (_("factor"), _("why"), "x")
+        sections.append(Section(_("Where the speed-up comes from"), table(head, rows)))
+    title = _("Throughput against cards")
+    sections.append(Section(title, curve_picture(curves, title)))
+    sections.append(Section(_("Assumptions and sources"), assumptions(best, notes)))
+    title = _("{m} on {c}").format(m=best.model.name, c=best.cluster.title)
+    under = _("{n:,} cards · {t:,} tokens a step").format(n=best.cards, t=best.strategy.tokens)
+    return page(title, under, verdict, sections, made)
