@@ -148,3 +148,39 @@ def test_bad_input(tmp_path: Path) -> None:
     text = tmp_path / "text.sqlite"
     text.write_text("not a database at all, only words\n" * 40)
     assert isinstance(run(text, "table").exception, InputError)
+
+
+def said(folder: Path, *words: str) -> tuple[int, str]:
+    found = CliRunner().invoke(cli, ["experiment", *words, "--db", str(folder / "e.sqlite")])
+    return found.exit_code, found.output + str(found.exception or "")
+
+
+def test_a_run_like_another_changes_one_variable(tmp_path: Path) -> None:
+    said(tmp_path, "record", "--name", "a", "--set", "tp=8", "--set", "pp=4", "--figure",
+         "step_s=4.2,4.3")  # fmt: skip
+    code, text = said(tmp_path, "record", "--name", "b", "--like", "a", "--set", "tp=4",
+                      "--figure", "step_s=4,4.1", "--json")  # fmt: skip
+    assert code == 0 and json.loads(text)["config"] == {"tp": "4", "pp": "4"}
+    assert "tp 8 -> 4" in said(tmp_path, "attribute", "a", "b")[1]
+    assert "no run 'c'" in said(tmp_path, "record", "--name", "d", "--like", "c")[1]
+
+
+def test_a_misspelt_variable_is_refused_and_may_be_meant(tmp_path: Path) -> None:
+    words = ("record", "--name", "a", "--figure", "step_s=4")
+    assert "nearest: tp" in said(tmp_path, *words, "--set", "tpp=8")[1]
+    assert said(tmp_path, *words, "--new", "tpp=8")[0] == 0
+
+
+def test_a_run_between_has_the_values_of_the_other_end() -> None:
+    a, b = trial("a", [4.2, 4.3], tp=4, pp=4), trial("b", [4.0, 4.1], tp=8, pp=2)
+    other = trial("other", [4.1, 4.1], tp=2, pp=4)
+    rows = [Trial(**{f: getattr(t, f) for f in t.__struct_fields__} | {"id": i})
+            for i, t in enumerate((a, other, b), 1)]  # fmt: skip
+    with pytest.raises(InfeasibleError) as caught:
+        e.attribute(rows, rows[0], rows[2])
+    assert "other" not in caught.value.out
+
+
+def test_seconds_are_not_below_zero() -> None:
+    with pytest.raises(InputError, match="never below 0"):
+        e.parse_figure("step_s=4.2,-1")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from profiles_kit import advice_of
 
 from lightloom.advise.fit import Situation, capped, fit, parse_growth, scaled
-from lightloom.advise.fit_workload import fit_workload
+from lightloom.advise.fit_workload import fit_workload, shown
 from lightloom.advise.money import load_money, shipped
 from lightloom.advise.odds import Desk, Factor, Ratio, speed_of
 from lightloom.cli.main import cli
@@ -197,3 +197,21 @@ def test_a_rate_nobody_published_is_said() -> None:
 ])  # fmt: skip
 def test_bad_input(words: tuple[str, ...]) -> None:
     assert isinstance(command(*words).exception, InputError)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--now", "dgx-h100", "--candidates", "dgx-h100"),
+        ("--now", "dgx-h100", "--candidates", "hgx-h200", "--set", "rent.h10=1"),
+        ("--now", "dgx-h100", "--candidates", "hgx-h200", "--budget", "-5MUSD"),
+    ],
+)
+def test_figures_of_no_use_are_refused(words: tuple[str, ...]) -> None:
+    assert isinstance(command("llama-3.1-8b", "--cards", "8", *words).exception, InputError)
+
+
+def test_bounds_are_shown_in_their_units() -> None:
+    assert shown("arithmetic", 2.5e-4) == "250 us"
+    assert shown("most iterations", 343.0) == "343"
+    assert shown("share of memory for keys and values", 0.5) == "50%"

@@ -347,3 +347,14 @@ def test_flags_in_every_form(text: str, stay: tuple[str, ...], go: tuple[str, ..
         assert word in body, body
     for word in go:
         assert word not in body, body
+
+
+def test_values_move_with_their_names_and_graphs_have_a_counterpart() -> None:
+    text = (
+        "import os, torch\nfrom torch.cuda import CUDAGraph\n"
+        'os.environ.setdefault("NCCL_IB_TIMEOUT", "22")\ng = torch.cuda.CUDAGraph()\n'
+    )
+    moved = move_python("a.py", text).text
+    assert 'setdefault("HCCL_RDMA_TIMEOUT", "20")' in moved
+    assert "from torch_npu.npu import NPUGraph as CUDAGraph" in moved
+    assert "g = torch.npu.NPUGraph()" in moved

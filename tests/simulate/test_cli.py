@@ -68,6 +68,8 @@ def test_sweeps_print_a_table_and_a_picture(folder: Path) -> None:
         ("--schedule", "1f2b"), ("--fault", "card:3"), ("--fault", "cart:3=1.2x"),
         ("--imbalance", "x"), ("--ranks", "99"), ("--ranks", "a"), ("--sweep", "foo"),
         ("--priorities", "expert=top"), ("--jitter", "much"), ("--chunk", "4 parsec"),
+        ("--jitter", "pareto:nan:3"), ("--jitter", "pareto:1e-3:inf"), ("--imbalance", "zipf:0.5"),
+        ("--fault", "card:3=nanx"), ("--fault", "card:3=0.5x"), ("--fault", "card:3=-1x"),
     ],
 )  # fmt: skip
 def test_bad_words_are_answered(
@@ -87,3 +89,23 @@ def test_bad_plans_are_answered(folder: Path, text: str) -> None:
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["simulate plan.json --seed -1", "simulate plan.json --chunk 0",
+     "simulate plan.json --priorities expert=highest --share fair",
+     "simulate plan.json --sweep schedule --trace t.json", "replan plan.json --from x --top 0",
+     "replan plan.json --from x --steps -1", "replan plan.json --from x --steps nan"],
+)  # fmt: skip
+def test_options_that_mean_nothing_are_refused(folder: Path, words: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert "Error" in result.output
+    assert not (folder / "t.json").exists()
+
+
+def test_a_sweep_over_micro_batches_names_each_once(folder: Path) -> None:
+    data = json.loads(said("simulate", "plan.json", "--sweep", "micro-batches", "--json"))
+    names = [row["setting"] for row in data["rows"]]
+    assert len(set(names)) == len(names)

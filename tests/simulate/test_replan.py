@@ -90,3 +90,11 @@ def test_strange_timelines_are_answered(dense: Plan) -> None:
                      | {"rank_N": np.where(spans.rank_N == 0, 999, spans.rank_N)})  # fmt: skip
     with pytest.raises(InputError, match="rank 999"):
         replan(dense, stray, lambda plan: [])
+
+
+def test_a_timeline_of_another_job_is_refused(dense: Plan) -> None:
+    real = measured(dense)
+    fields = {name: getattr(real, name) for name in Timeline.__slots__}
+    short = fields | {"start_N": real.start_N // 1000, "end_N": real.end_N // 1000}
+    with pytest.raises(InputError, match="another job"):
+        replan(dense, Timeline(**short), lambda plan: [])

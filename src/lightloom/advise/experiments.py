@@ -7,6 +7,7 @@ names the runs that are missing between them.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import math
 import sqlite3
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from lightloom.core.errors import InfeasibleError, InputError, nearest
+from lightloom.core.strategy import Strategy
 from lightloom.core.trial import Attribution, Difference, Figure, Trial
 
 SCHEMA = 1
@@ -123,6 +125,24 @@ def trials(path: str, study: str) -> list[Trial]:
     return found
 
 
+def known_trials(path: str, study: str) -> list[Trial]:
+    """Return the trials of a study; none where nothing was recorded yet."""
+    if not Path(path).is_file():
+        return []
+    with opened(path) as base:
+        rows = base.execute("select body from trial where study = ? order by id", (study,))
+        return [msgspec.json.decode(body, type=Trial) for (body,) in rows.fetchall()]
+
+
+def check_variable(name: str, all_trials: Sequence[Trial], config: dict[str, str]) -> None:
+    """Raise InputError where `name` is no variable of the study or of a strategy, but near one."""
+    known = {*Strategy.__struct_fields__, *config, *(k for t in all_trials for k in t.config)}
+    near = difflib.get_close_matches(name, sorted(known), cutoff=0.75)
+    if near and name not in known:
+        raise InputError(f"--set {name}: unknown variable; nearest: {', '.join(near)}",
+                         out=f"--new {name}=VALUE for one of its own")  # fmt: skip
+
+
 def find(all_trials: Sequence[Trial], name: str) -> Trial:
     """Return a trial by name or number."""
     for trial in all_trials:
@@ -151,6 +171,8 @@ def parse_figure(text: str) -> tuple[str, Figure]:
         ) from error
     if not mark or not name or not all(math.isfinite(v) for v in samples):
         raise InputError(f"--figure {text!r}: not NAME=NUMBERS", out="--figure step_s=4.2,4.3,4.1")
+    if min(samples) < 0.0 and name.endswith(("_s", "_bytes", "mfu")):
+        raise InputError(f"--figure {text!r}: {name} is never below 0")
     return name, figure_of(samples)
 
 
@@ -282,7 +304,9 @@ def missing_runs(
     between = [
         t.name
         for t in all_trials
-        if t.id not in (a.id, b.id) and len(changed(a, t)) == 1 and set(changed(a, t)) <= set(found)
+        if t.id not in (a.id, b.id)
+        and len(changed(a, t)) == 1
+        and changed(a, t).items() <= found.items()
     ]
     if between:
         return f"attribute {a.name} {between[0]}: it changes one of them"

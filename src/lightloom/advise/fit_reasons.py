@@ -9,6 +9,7 @@ from lightloom.core.cluster import Cluster
 from lightloom.core.decision import FitOption, GrowthYear, Reason
 from lightloom.core.lang import _
 from lightloom.core.plan import Plan
+from lightloom.core.units import show_count
 
 from .money import Money, source_line
 
@@ -129,8 +130,8 @@ def growth_reason(best: FitOption, years: Sequence[GrowthYear]) -> list[Reason]:
         return []
     first, last = years[0].speed.get(best.cluster, 0.0), years[-1].speed.get(best.cluster, 0.0)
     words = _("only it holds the model") if last >= 1e9 else f"x{last:.2f}"
-    what = _("growth: {p:.3g} parameters in 3 years; the speed goes from x{a:.2f} to {b}").format(
-        p=years[-1].parameters, a=first, b=words
+    what = _("growth: {p} parameters in 3 years; the speed goes from x{a:.2f} to {b}").format(
+        p=show_count(years[-1].parameters), a=first, b=words
     )
     return [
         Reason(

@@ -14,6 +14,7 @@ from lightloom.core.cluster import Cluster
 from lightloom.core.decision import Fit, FitOption, Flip, Reason, RuleSaid
 from lightloom.core.errors import InfeasibleError, InputError
 from lightloom.core.lang import _
+from lightloom.core.units import show_bytes, show_count, show_time
 
 from .fit import ONLY, both, code_of, price_ratio, why_option
 from .fit_rules import serving_rules
@@ -214,6 +215,16 @@ def serve_table(
     return tuple(rows)
 
 
+def shown(name: str, value: float) -> str:
+    """Return a bound in its unit: shares, bytes, rates, numbers of things; all else is seconds."""
+    if name.startswith("share"):
+        return f"{value:.0%}"
+    if name in ("weights", "keys and values"):
+        return show_bytes(value)
+    counted = name.startswith(("most", "replicas", "cards", "least cards"))
+    return show_count(value) if counted else show_time(value)
+
+
 def reasons_of(
     task: str,
     here: dict[str, float] | None,
@@ -241,7 +252,7 @@ def reasons_of(
             better = b > a if grows else b < a
             out.append(
                 Reason(
-                    what=f"{name}: {a:.3g} -> {b:.3g}",
+                    what=f"{name}: {shown(name, a)} -> {shown(name, b)}",
                     source=bound,
                     favours="move" if better else "stay",
                     numbers={"now": a, "then": b},

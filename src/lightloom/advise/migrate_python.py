@@ -198,11 +198,10 @@ class _Work(ast.NodeVisitor):
             self.alias[item.asname or item.name] = f"{module}.{item.name}"
         self.package(node, module.split(".")[0])
         if module.startswith("torch.cuda"):
-            self.edit(
-                node,
-                self.source(node).replace("torch.cuda", "torch_npu.npu", 1),
-                "the NPU's module",
-            )
+            new = self.source(node).replace("torch.cuda", "torch_npu.npu", 1)
+            new = re.sub(r"\bCUDAGraph\b( as \w+)?",
+                         lambda m: f"NPUGraph{m[1] or ' as CUDAGraph'}", new)  # fmt: skip
+            self.edit(node, new, "the NPU's module")
         self.torch_import(node)
 
     def torch_import(self, node: ast.Import | ast.ImportFrom) -> None:
@@ -334,16 +333,17 @@ class _Work(ast.NodeVisitor):
             isinstance(first, ast.Constant) and isinstance(first.value, str) and ours(first.value)
         ):
             return
-        text = (
-            node.args[1].value
-            if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
-            else ""
-        )
-        found = answer(first.value, str(text))
+        second = node.args[1] if len(node.args) > 1 else None
+        value = second.value if isinstance(second, ast.Constant) else None
+        text = value if isinstance(value, str) else ""
+        found = answer(first.value, text)
         if found.lacking or not found.pairs:
             self.lose(node, self.source(node), found.why, found.nearest)
         elif found.pairs[0][0] != first.value:
             self.edit(first, f'"{found.pairs[0][0]}"', found.why, found.source)
+        new = found.pairs[0][1].strip('"') if found.pairs else text
+        if len(found.pairs) == 1 and text and new != text:
+            self.edit(node.args[1], f'"{new}"', found.why, found.source)
 
     def timeout(self, node: ast.Call) -> None:
         """Read ``timeout=timedelta(minutes=30)``."""
@@ -362,6 +362,10 @@ class _Work(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Move ``torch.cuda`` wherever it stands."""
         name = self.full(node)
+        if name == "torch.cuda.CUDAGraph" and self.source(node).endswith("cuda.CUDAGraph"):
+            new = self.source(node).removesuffix("cuda.CUDAGraph") + "npu.NPUGraph"
+            self.edit(node, new, "the NPU's graph")
+            return
         if name == "torch.cuda" and isinstance(node.value, ast.Name):
             self.edit(node, f"{node.value.id}.npu", "the NPU's module")
         elif name in WIDE:

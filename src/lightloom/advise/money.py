@@ -7,6 +7,7 @@ figures a source; figures it leaves out come from the shipped ones, converted at
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -264,6 +265,22 @@ def with_setting(money: Money, text: str) -> Money:
     return Money(
         money.currency, {**money.figures, name: figure}, money.network_included, money.said | {name}
     )
+
+
+def check_chips(settings: tuple[str, ...], chips: Iterable[Chip]) -> None:
+    """Raise InputError where a rent or capital is set for a chip that none of `chips` is.
+
+    ``rent.h100`` is always of use: rents that nobody published are scaled from it.
+    """
+    names = sorted({chip.name for chip in chips})
+    for text in settings:
+        what, mark, chip = text.partition("=")[0].strip().partition(".")
+        fits = any(n == chip or n.startswith(f"{chip}-") for n in names)
+        if what in ("rent", "capital") and mark and not fits and (what, chip) != ("rent", "h100"):
+            raise InputError(
+                f"--set {what}.{chip}: no machine here has that chip",
+                out=", ".join(f"{what}.{n}" for n in names),
+            )
 
 
 def source_line(figure: Ranged) -> str:

@@ -54,7 +54,9 @@ def experiment() -> None:
 @experiment.command()
 @click.argument("files", nargs=-1, metavar="[PLAN.json|REPORT.json...]")
 @click.option("--name", required=True, help="name of the run, once per study")
+@click.option("--like", default="", metavar="RUN", help="everything as in this run, but --set")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="one variable")
+@click.option("--new", "fresh", multiple=True, metavar="NAME=VALUE", help="one nobody knows yet")
 @click.option(
     "--figure", "figures", multiple=True, metavar="NAME=V,V,V", help="one figure, every sample"
 )
@@ -72,7 +74,9 @@ def experiment() -> None:
 def record(
     files: tuple[str, ...],
     name: str,
+    like: str,
     settings: tuple[str, ...],
+    fresh: tuple[str, ...],
     figures: tuple[str, ...],
     extra: tuple[str, ...],
     no_host: bool,
@@ -85,19 +89,23 @@ def record(
 
     \b
     lightloom experiment record plan.json --name tp8 --figure step_s=4.21,4.19,4.25
-    lightloom experiment record --name tp4 --set tp=4 --figure step_s=4.61,4.58,4.60
+    lightloom experiment record --name tp4 --like tp8 --set tp=4 --figure step_s=4.61,4.58
     """
     from lightloom.advise import experiments as e
     from lightloom.core.files import read_bytes
     from lightloom.core.trial import Trial
 
-    config: dict[str, str] = {}
+    before = e.known_trials(db, study)
+    config: dict[str, str] = dict(e.find(before, like).config) if like else {}
     found: dict[str, Any] = {}
     for path in files:
         more, measured = e.read_file(read_bytes(path, "experiment"), path)
         config |= more
         found |= measured
-    config |= dict(pair(text, "--set") for text in settings)
+    changes = dict(pair(text, "--set") for text in settings)
+    for variable in changes:
+        e.check_variable(variable, before, config)
+    config |= changes | dict(pair(text, "--new") for text in fresh)
     found |= dict(e.parse_figure(text) for text in figures)
     environment = {} if no_host else host()
     environment |= dict(pair(text, "--env") for text in extra)

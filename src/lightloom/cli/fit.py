@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,6 +77,7 @@ def fit(work: str, now: str, candidates: str, as_json: bool, **o: Any) -> None:
         --now dgx-h100 --candidates gb200-nvl72
     lightloom fit cfd --now dgx-a100 --candidates supernode-8192
     """
+    from lightloom.advise.money import check_chips
     from lightloom.core.catalog import load_cluster
     from lightloom.core.errors import InputError
 
@@ -84,7 +87,11 @@ def fit(work: str, now: str, candidates: str, as_json: bool, **o: Any) -> None:
     names = [c.strip() for c in candidates.split(",") if c.strip()]
     if not names:
         raise InputError("--candidates: no machine", out="--candidates supernode-8192")
-    others = [load_cluster(name) for name in names]
+    if now in names:
+        raise InputError(f"--candidates {now}: is the machine of today",
+                         out="name another one")  # fmt: skip
+    others = [load_cluster(name) for name in dict.fromkeys(names)]
+    check_chips(o["settings"], (one.chip for one in (machine, *others)))
     cards, note = cards_of(o["cards"], [machine, *others])
     task = task_of(work, o["task"])
     decide = train if task == "train" else bounded
@@ -138,8 +145,10 @@ def situation(o: dict[str, Any]) -> Situation:
         raise InputError(f"--staff {o['staff']:g}: a number of people")
     budget = None
     if o["budget"]:
-        text = o["budget"].upper().rstrip("CDNRUYESP ").strip()
+        text = re.sub(r"(?i)\s*(USD|CNY|EUR|RMB|GBP|JPY)$", "", o["budget"].strip())
         budget = parse_count(text, "--budget")
+        if not 0.0 < budget < math.inf:
+            raise InputError(f"--budget {o['budget']}: must be above 0", out="--budget 5MUSD")
     return Situation(
         growth=parse_growth(o["growth"]) if o["growth"] else None,
         advice=advice_of(o["profile"]) if o["profile"] else None,

@@ -47,7 +47,11 @@ def cluster_option(function: F) -> F:
 def seed_option(function: F) -> F:
     """Add ``--seed``."""
     return click.option(
-        "--seed", type=int, default=0, show_default=True, help="seed of every random draw"
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="seed of every random draw",
     )(function)
 
 

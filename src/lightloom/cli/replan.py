@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import echo_json, json_option
+from .options import FINITE, echo_json, json_option
 
 if TYPE_CHECKING:
     from lightloom.core.plan import Plan
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.option(
     "--from", "measured", required=True, metavar="TIMELINE.json", help="what the job really did"
 )
-@click.option("--steps", type=float, default=10_000.0, help="steps that the job still has to run")
-@click.option("--top", type=int, default=8, help="splits to show")
+@click.option("--steps", type=FINITE, default=10_000.0, help="steps that the job still has to run")
+@click.option("--top", type=click.IntRange(min=1), default=8, help="splits to show")
 @click.option("-o", "--output", default="", metavar="PLAN.json", help="write the better plan")
 @json_option
 def replan(plan: str, measured: str, steps: float, top: int, output: str, as_json: bool) -> None:
@@ -32,6 +32,8 @@ def replan(plan: str, measured: str, steps: float, top: int, output: str, as_jso
 
     from .simulate import progress
 
+    if steps <= 0.0:
+        raise click.BadParameter(f"{steps:g}: must be above 0", param_hint="--steps")
     loaded = read_json(plan, Plan, "plan")
     timeline = read_timeline(measured)
     result = judge(loaded, timeline, other_splits, steps=steps, top=top,

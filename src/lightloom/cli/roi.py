@@ -53,7 +53,7 @@ def roi(
     lightloom roi llama-3.1-70b --tokens 2T --options dgx-h100,hgx-h200
     lightloom roi deepseek-v3 --tokens 15T --options traditional-8192,supernode-8192 --plot t.svg
     """
-    from lightloom.advise.money import load_money
+    from lightloom.advise.money import check_chips, load_money
     from lightloom.advise.roi_compare import roi as decide
     from lightloom.core.catalog import load_cluster, load_model
     from lightloom.core.errors import InputError
@@ -61,7 +61,7 @@ def roi(
 
     from .desk import cards_of, desk
 
-    names = [name.strip() for name in options.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in options.split(",") if name.strip()))
     if not names:
         raise InputError("--options: no machine", out="--options dgx-h100,supernode-8192")
     money = load_money(price, settings)
@@ -69,6 +69,7 @@ def roi(
     if count <= 0:
         raise InputError(f"--tokens {tokens}: must be above 0", out="--tokens 15T")
     machines = [load_cluster(name) for name in names]
+    check_chips(settings, (machine.chip for machine in machines))
     number, note = cards_of(cards, machines)
     planner = desk(number, seq, global_batch, precision)
     network = load_model(model)

@@ -52,8 +52,13 @@ def simulate(plan: str, sweep: str, as_json: bool, **options: Any) -> None:
     if options["plot"] and not options["plot"].endswith(".svg"):
         raise click.BadParameter(f"{options['plot']}: pictures are SVG", param_hint="--plot")
     loaded = read_json(plan, Plan, "plan")
-    scenario = scenario_of(options)
+    scenario = scenario_of({**options, "sweep": sweep})
     if sweep:
+        named = ("trace", "timeline_file", "csv_file", "ranks")
+        unused = next((name for name in named if options[name]), None)
+        if unused:
+            option = f"--{unused.removesuffix('_file')}"
+            raise click.BadParameter("a sweep has no one step to write", param_hint=option)
         _sweep(loaded, scenario, sweep, options["plot"], as_json)
         return
     from lightloom.simulate.scenario import simulate as play
@@ -87,9 +92,17 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
         raise click.BadParameter("at least 20 steps for a p95", param_hint="--samples")
     priority = parse_priorities(options["priorities"])
     kind: PolicyKind = options["share"] or ("strict" if options["priorities"] else "fair")
+    if options["priorities"] and kind in ("fair", "fifo") and not options["sweep"]:
+        raise click.BadParameter(
+            f"{kind} shares know no priorities: --share strict or weighted",
+            param_hint="--priorities",
+        )
+    chunk = parse_bytes(options["chunk"], "--chunk")
+    if not chunk >= 1.0:
+        raise click.BadParameter(f"{options['chunk']}: at least one byte", param_hint="--chunk")
     return Scenario(
         schedule=options["schedule"],
-        policy=Policy(kind, priority, parse_bytes(options["chunk"], "--chunk")),
+        policy=Policy(kind, priority, chunk),
         overlap=not options["no_overlap"],
         rolling=options["rolling"],
         jitter=parse_jitter(options["jitter"]),

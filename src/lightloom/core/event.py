@@ -58,7 +58,10 @@ def parse_fault(text: str) -> Fault:
         raise InputError(f"fault {text!r} cannot be read", out="KIND[:WHERE][@WHEN][=HOW MUCH]")
     kind = match["kind"]
     if kind not in KINDS:
-        raise InputError(f"fault {text!r}: unknown kind {kind!r}{nearest(kind, KINDS)}")
+        raise InputError(
+            f"fault {text!r}: unknown kind {kind!r}{nearest(kind, KINDS)}",
+            out=f"one of {', '.join(KINDS)}",
+        )
     when, step, at_s = match["when"], None, None
     if when and when.startswith("step"):
         if not when[4:].isdigit():

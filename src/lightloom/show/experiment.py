@@ -45,12 +45,19 @@ def shown(name: str, value: float) -> str:
 def show_table(
     study: str, trials: Sequence[Trial], changes: Sequence[dict[str, tuple[str, str]]]
 ) -> None:
-    """Print every run and what changed from the one before."""
+    """Print every run and what changed from the one before.
+
+    Axes that never vary are left out, and predicted figures that no run measured.
+    """
     out = console()
     out.print(Text(f"{study}: {len(trials)} {_('runs')}", style="bold"))
     axes = [a for a in AXES if any(a in t.config for t in trials)]
-    names = [f for f in FIGURES if any(f in t.figures for t in trials)]
-    names += [f for f in dict.fromkeys(n for t in trials for n in t.figures) if f not in names][:3]
+    if len(trials) > 1:
+        axes = [a for a in axes if len({t.config.get(a) for t in trials}) > 1]
+    seen = dict.fromkeys(n for t in trials for n, f in t.figures.items() if f.source != "predicted")
+    seen = seen or dict.fromkeys(n for t in trials for n in t.figures)
+    names = [f for f in FIGURES if f in seen]
+    names += [f for f in seen if f not in names][:3]
     t = plain("#", _("run"), *axes, *(HEADS.get(n, n) for n in names))
     t.add_column(_("changed"), overflow="fold")
     for trial, change in zip(trials, changes, strict=True):

@@ -112,8 +112,9 @@ def _lane_boxes(
         fill = COLOURS["F" if letter == "+" else letter] if lane == "compute" else COLOURS[lane]
         said = f"{name} {show_time(start / 1e9)} + {show_time((end - start) / 1e9)}"
         boxes.append(_box(x, y, w, height, fill, said))
-        if lane == "compute" and w > 14.0:
-            boxes.append(_text(x + w / 2, y + height - 3, name.split(" ")[0], "middle"))
+        word = name.split(" ")[0]
+        if lane == "compute" and w > 7.0 * len(word):
+            boxes.append(_text(x + w / 2, y + height - 3, word, "middle"))
         last = x + w
     return boxes
 

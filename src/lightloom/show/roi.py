@@ -69,7 +69,7 @@ def show_roi(roi: Roi, note: str = "") -> None:
             )
         )
         table = plain(_("factor"), _("speed"), _("saves"))
-        table.add_column(_("why"), style="bright_black")
+        table.add_column(_("why"), style="bright_black", overflow="fold")
         for f in factors:
             table.add_row(told(f.name), f"x{f.speed:.3f}", money(f.saves), told(f.why))
         out.print(table)
@@ -159,8 +159,15 @@ def input_table(roi: Roi) -> Table:
         if name in used or name.startswith(("step_s.", "goodput.")):
             source = f.source
             text = f"{_(source.origin)}: {told(source.ref or source.note)}"
-            table.add_row(name, f"{f.value:.4g}", f"{f.low:.3g} .. {f.high:.3g}", f.unit, text)
+            table.add_row(
+                name, figure(f.value), f"{figure(f.low)} .. {figure(f.high)}", f.unit, text
+            )
     return table
+
+
+def figure(value: float) -> str:
+    """Return three figures without an exponent: 60,000, 9.75, 0.997."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def tornado(option: RoiOption, most: int = 10) -> Table:
@@ -171,6 +178,6 @@ def tornado(option: RoiOption, most: int = 10) -> Table:
     for s in option.tornado[:most]:
         bar = "#" * max(1, round(BAR * s.width / widest)) if widest else ""
         table.add_row(
-            s.name, f"{s.low:.3g}", f"{s.high:.3g}", f"{s.at_low:.3g}", f"{s.at_high:.3g}", bar
+            s.name, figure(s.low), figure(s.high), f"{s.at_low:.3g}", f"{s.at_high:.3g}", bar
         )
     return table

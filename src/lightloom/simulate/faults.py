@@ -81,13 +81,14 @@ def _factor(fault: Fault) -> float:
             out=f"leave out the time, or give it to a drill: {fault.kind}:{fault.where}",
         )
     factor = fault.factor
+    if np.isnan(factor) or factor < 1.0:
+        raise InputError(f"fault {fault.text!r}: a factor is at least 1, times as long",
+                         out=f"{fault.kind}:{fault.where}=1.2x")  # fmt: skip
     if not np.isfinite(factor):
         raise InputError(
             f"fault {fault.text!r}: what is gone stops the step, there is nothing to play",
             out=f"{fault.kind}:{fault.where}=1.2x for a slow one, or a drill for a dead one",
         )
-    if factor < 1.0:
-        raise InputError(f"fault {fault.text!r}: {factor:g}x is faster than sound", out="=1.2x")
     return factor
 
 

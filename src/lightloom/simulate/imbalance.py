@@ -61,13 +61,17 @@ def popularity(experts: int, topk: int, exponent: float) -> F64:
 
 
 def routing(model: Model, ep: int, skew: Skew, seed: int) -> Callable[[int, int], float] | None:
-    """Return (stage, micro-batch) -> tokens of the busiest expert rank over the mean, or None.
+    """Return (stage, micro-batch) -> tokens of the busiest expert rank over the mean; None if even.
 
     Popularity is dealt anew to experts for every stage and micro-batch.
     """
     moe = next((block.mlp for block in model.blocks if block.mlp.is_moe), None)
-    if skew.kind == "none" or moe is None or ep < 2:
+    if skew.kind == "none":
         return None
+    if moe is None or ep < 2:
+        what = "has no experts" if moe is None else "keeps its experts together (ep 1)"
+        raise InputError(f"imbalance: {model.name} {what}: no rank waits for another's tokens",
+                         out="leave out --imbalance, or plan with --ep 2 and more")  # fmt: skip
     if skew.kind == "factor":
         return lambda stage, micro_batch: skew.amount
     share = popularity(moe.experts, moe.topk, skew.amount)

@@ -45,6 +45,8 @@ Around = Callable[[Plan], Sequence[tuple[str, Strategy]]]
 Said = Callable[[int, int], None]
 WORTH = 0.01
 """A gain below this share of the step is within what one timeline can tell."""
+UNLIKELY = 20.0
+"""Compute this many times longer or shorter than planned is not the plan's job (assumed)."""
 STATE_BYTES = 2.0 + 12.0
 """Bytes of a parameter that move: bf16 weight, fp32 master and two moments."""
 
@@ -208,7 +210,13 @@ def _against_plan(plan: Plan, job: Job, measured: Load) -> tuple[F64, dict[str, 
                    for u in range(len(units)) if units.rank_U[u] == stage)  # fmt: skip
         slow_P[stage] = max(slow_P[stage], seconds / busy)
         seen_P[stage] = 1.0
-    slow_P[seen_P == 0.0] = slow_P[seen_P > 0.0].mean()
+    ratio = float(slow_P[seen_P > 0.0].mean())
+    if not 1.0 / UNLIKELY < ratio < UNLIKELY:
+        raise InputError(
+            f"the timeline computes {ratio:.3g} times as long as the plan: another job",
+            out="give the plan that this job runs",
+        )
+    slow_P[seen_P == 0.0] = ratio
     planned = {name: row["busy_s"] for name, row in bandwidth_of(record, units).items()}
     load = {name: measured.transfer_s[name] / busy for name, busy in planned.items()
             if busy > 0.0 and name in measured.transfer_s}  # fmt: skip

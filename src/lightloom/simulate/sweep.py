@@ -46,11 +46,14 @@ def _schedules(plan: Plan, base: Scenario) -> Iterator[Setting]:
 
 def _micro_batches(plan: Plan, base: Scenario) -> Iterator[Setting]:
     """The same micro-batch size, fewer and more of them: the global batch changes with them."""
-    s = plan.strategy
+    s, tried = plan.strategy, set()
     for times in (0.25, 0.5, 1.0, 2.0, 4.0, 8.0):
         count = max(round(s.micro_batches * times), 1)
         other = msgspec.structs.replace(s, global_batch=count * s.dp * s.micro_batch)
         other = msgspec.structs.replace(other, global_batch=legal_batches(other)[0])
+        if other.micro_batches in tried:
+            continue
+        tried.add(other.micro_batches)
         yield f"{other.micro_batches}", msgspec.structs.replace(plan, strategy=other), base
 
 

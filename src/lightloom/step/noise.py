@@ -123,8 +123,9 @@ def _number(text: str, part: str) -> float:
         value = float(text)
     except ValueError:
         raise InputError(f"jitter {part!r}: {text!r} is not a number", out="pareto:0.0013:3.2")
-    if value <= 0.0:
-        raise InputError(f"jitter {part!r}: {text} must be above 0", out="pareto:0.0013:3.2")
+    if not 0.0 < value < np.inf:
+        raise InputError(f"jitter {part!r}: {text} must be a number above 0",
+                         out="pareto:0.0013:3.2")  # fmt: skip
     return value
 
 
