@@ -9,8 +9,13 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from lightloom.core.plan import Plan
+from lightloom.core.catalog import load_cluster, load_model
+from lightloom.core.placement import Placement
+from lightloom.core.plan import Plan, Prediction
+from lightloom.core.strategy import Strategy
+from lightloom.emit.capability import gaps
 
 COMMON = ["llama-3.1-8b", "--cluster", "dgx-h100", "--cards", "64", "--global-batch", "256"]
 
@@ -69,6 +74,26 @@ def test_errors_by_kind(tmp_path: Path) -> None:
         wrong = run("plan", *COMMON, *more)
         assert wrong.returncode == 3, more
         assert more[-2] in wrong.stderr or more[0] in wrong.stderr
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "fsdp", "torchtitan", "megatron"])
+def test_what_is_planned_for_a_framework_can_be_emitted_for_it(framework: str) -> None:
+    words = ("llama-3.1-8b", "--cluster", "dgx-h100", "--cards", "64", "--framework", framework)
+    made = json.loads(run("plan", *words, "--top", "6", "--json").stdout)["plans"]
+    machine, model = load_cluster("dgx-h100"), load_model("llama-3.1-8b")
+    for one in made:
+        strategy = msgspec.convert(one["strategy"], Strategy)
+        plan = Plan(
+            model=model, cluster=machine, strategy=strategy, cards=64, placement=Placement(),
+            prediction=msgspec.convert(one["prediction"], Prediction), made_by="test",
+        )  # fmt: skip
+        assert not gaps(plan, framework), strategy
+
+
+def test_cards_of_other_work_are_those_of_the_machine() -> None:
+    for cards in ("0", "99999999"):
+        assert run("plan", "--task", "hpc", "--cluster", "dgx-h100", "--cards", cards
+                   ).returncode == 3  # fmt: skip
 
 
 def test_a_batch_that_is_not_said_is_a_round_number() -> None:

@@ -19,6 +19,7 @@ from lightloom.core.strategy import Strategy
 from lightloom.cost.columns import RECOMPUTE, SCHEDULES, ZERO, Columns, make_columns
 from lightloom.cost.frameworks import framework_of
 from lightloom.cost.job import Job, legal
+from lightloom.emit.capability import CAN
 
 I64 = NDArray[np.int64]
 
@@ -36,6 +37,11 @@ WORDS = {"recompute": RECOMPUTE, "zero": ZERO, "schedule": SCHEDULES,
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "micro_batch")
 ALIASES = {"mbs": "micro_batch", "mb": "micro_batch", "micro-batch": "micro_batch",
            "cp-kind": "cp_kind", "recomp": "recompute"}  # fmt: skip
+
+
+def expressible(job: Job, feature: str, values: list[int]) -> list[int]:
+    """Return the values of an axis that the job's framework can be told; 1 where it has none."""
+    return values if feature in CAN[job.framework] else [1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,8 @@ def axis_values(space: Space) -> dict[str, list[int]]:
     pp = sorted(p for p in some if p <= min(most, job.cards))
     return {
         "tp": space.fixes.keep("tp", tp),
-        "cp": space.fixes.keep("cp", cp or [1]),
-        "pp": space.fixes.keep("pp", pp),
+        "cp": space.fixes.keep("cp", expressible(space.job, "cp", cp or [1])),
+        "pp": space.fixes.keep("pp", expressible(space.job, "pp", pp)),
         "dp": space.fixes.keep("dp", [d for d in divisors(job.global_batch) if d <= job.cards]),
     }
 
@@ -177,14 +183,16 @@ def inner_values(space: Space) -> dict[str, list[int]]:
     experts = [b.mlp.experts for b in model.blocks if b.mlp.is_moe]
     ep = divisors(math.gcd(*experts)) if experts else [1]
     zero = fixes.words("zero", SHARDING[space.job.framework])
-    recompute = fixes.words("recompute", RECOMPUTE)
+    can = CAN[space.job.framework]
+    recompute = fixes.words("recompute", tuple(r for r in RECOMPUTE if r == "none" or r in can))
+    kinds = WORDS["cp_kind"] if "cp:all-to-all" in can else ("ring",)
     return {
         "micro_batch": fixes.keep("micro_batch", list(MICRO_BATCHES)),
-        "vpp": fixes.keep("vpp", list(CHUNKS)),
-        "ep": fixes.keep("ep", ep),
+        "vpp": fixes.keep("vpp", expressible(space.job, "vpp", list(CHUNKS))),
+        "ep": fixes.keep("ep", expressible(space.job, "ep", ep)),
         "zero": [ZERO.index(z) for z in zero],
         "recompute": [RECOMPUTE.index(r) for r in recompute],
-        "cp_kind": [WORDS["cp_kind"].index(k) for k in fixes.words("cp_kind", WORDS["cp_kind"])],
+        "cp_kind": [WORDS["cp_kind"].index(k) for k in fixes.words("cp_kind", kinds)],
         "etp": fixes.keep("etp", [1]),
         "schedule": [SCHEDULES.index(s) for s in fixes.words("schedule", ("1f1b",))],
     }
@@ -216,10 +224,20 @@ def batches(space: Space, part: Outline) -> dict[str, I64]:
     ))  # fmt: skip
 
 
+def sharded_stages(space: Space, pp: I64, zero: I64) -> Any:
+    """Return where ZeRO and stages go together, None for everywhere.
+
+    DeepSpeed's pipeline engine refuses stages 2 and 3 (deepspeed/runtime/pipe/engine.py).
+    """
+    if space.job.framework != "deepspeed" or "zero" in space.fixes.values:
+        return None
+    return (pp == 1) | (zero <= ZERO.index("1"))
+
+
 def complete(space: Space, rows: dict[str, I64]) -> dict[str, I64]:
     """Return every candidate of the given (outline, micro-batch, chunks) rows."""
     inner = inner_values(space)
-    rows = expand(rows, "zero", inner["zero"], lambda w: None)
+    rows = expand(rows, "zero", inner["zero"], lambda w: sharded_stages(space, w["pp"], w["zero"]))
     rows = expand(rows, "recompute", inner["recompute"], lambda w: None)
     rows = expand(rows, "cp_kind", inner["cp_kind"],
                   lambda w: (w["cp"] > 1) | (w["cp_kind"] == inner["cp_kind"][0]))  # fmt: skip
@@ -262,7 +280,11 @@ def count(space: Space, rows: Outline) -> int:
     """
     inner = inner_values(space)
     first = batches(space, rows)
-    per = np.ones(len(first["tp"]), np.int64) * len(inner["zero"]) * len(inner["recompute"])
+    per = np.zeros(len(first["tp"]), np.int64)
+    for zero in inner["zero"]:
+        fine = sharded_stages(space, first["pp"], np.full(len(per), zero))
+        per += 1 if fine is None else fine
+    per *= len(inner["recompute"])
     per *= np.where(first["cp"] > 1, len(inner["cp_kind"]), 1) * len(inner["schedule"])
     cells = first["dp"] * first["cp"] * first["tp"]
     choices = np.zeros(len(per), np.int64)
