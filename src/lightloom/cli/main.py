@@ -11,7 +11,7 @@ import click
 
 from lightloom import __version__
 from lightloom.core.errors import LightloomError
-from lightloom.core.lang import set_language
+from lightloom.core.lang import _, set_language
 
 VERBS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, short help) - kept in the order of a user's day
@@ -62,8 +62,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs from the table, importing none of them."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+        with formatter.section(_("Verbs")):
+            formatter.write_dl([(name, _(text)) for name, (_where, text) in VERBS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -78,10 +78,12 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lightloom")
-@click.option("--lang", type=click.Choice(["en", "zh"]), default=None, help="language of the text")
-def cli(lang: str | None) -> None:
+@click.option(
+    "--lang", type=click.Choice(["en", "zh"]), default=None, help="language of the text",
+    is_eager=True, expose_value=False, callback=lambda _ctx, _param, lang: set_language(lang),
+)  # fmt: skip
+def cli() -> None:
     """Plan, simulate, run and judge training on a supernode."""
-    set_language(lang)
 
 
 def main(args: list[str] | None = None) -> Any:
