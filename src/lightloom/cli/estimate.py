@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import cluster_option, echo_json, json_option
+from lightloom.core.lang import _
+
+from .options import FINITE, cluster_option, echo_json, json_option
 
 if TYPE_CHECKING:
     from lightloom.core.plan import Plan
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 )
 @click.option("--flash/--no-flash", default=True, help="fused attention")
 @click.option("--calibration", default=None, metavar="FILE", help="constants of your own runs")
-@click.option("--imbalance", type=float, default=1.0, help="busiest expert rank over the mean")
+@click.option("--imbalance", type=FINITE, default=1.0, help="busiest expert rank over the mean")
 @json_option
 @click.option("-o", "--output", default=None, metavar="PLAN.json", help="write the plan")
 def estimate(
@@ -102,7 +104,7 @@ def estimate(
 
     print_view(estimate_view(plan, details, [*notes, *plan.prediction.assumptions], readings))
     if output:
-        click.echo(f"wrote {output}; next: lightloom simulate {output}", err=True)
+        click.echo(f"{_('wrote')} {output}; {_('next')}: lightloom simulate {output}", err=True)
 
 
 def plan_or_answer(job: Job, strategy: Strategy, cal: Calibration | None = None) -> Plan:
@@ -122,12 +124,12 @@ def plan_or_answer(job: Job, strategy: Strategy, cal: Calibration | None = None)
     first, parts = misfit_text(p.memory, job.usable, chip.title, chip.hbm_bytes)
     near = fitting_neighbours(job, strategy, cal)
     if near:
-        ways = "   or   ".join(
+        ways = f"   {_('or')}   ".join(
             f"{n.change} ({show_bytes(n.peak_bytes)}, {show_time(n.step_s)})" for n in near
         )
-        out = f"smallest change that fits: {ways}"
+        out = _("smallest change that fits: {w}").format(w=ways)
     else:
-        out = "no change of up to three options fits; use more cards or another machine"
+        out = _("no change of up to three options fits; use more cards or another machine")
     raise InfeasibleError(f"{first}\n  {parts}", out=out)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import cluster_option, echo_json, json_option
+from lightloom.core.lang import _
+
+from .options import FINITE, cluster_option, echo_json, json_option
 
 if TYPE_CHECKING:
     from lightloom.core.cluster import Cluster
@@ -40,7 +42,7 @@ BOUND_TASKS = ("serve", "recommender", "hpc")
 @click.option("--deadline", default=None, metavar="30d", help="fewest cards in time; with --tokens")
 @click.option("--tokens", default=None, metavar="15T", help="tokens of the whole run")
 @click.option("--budget", default=None, metavar="5MUSD", help="model and tokens for the money")
-@click.option("--price", type=float, default=None, help="currency per card-hour")
+@click.option("--price", type=FINITE, default=None, help="currency per card-hour")
 @click.option("--memory-limit", default=None, metavar="60GiB", help="bytes a rank may use")
 @click.option("--workload", default="", metavar="K=V,...", help="for serve, recommender, hpc")
 @click.option("--calibration", default=None, metavar="FILE", help="constants of your own runs")
@@ -273,6 +275,7 @@ def print_plan(
     o: dict[str, Any],
 ) -> None:  # fmt: skip
     """Print the screen."""
+    from lightloom.core.told import told
     from lightloom.show.plan import factor_table, plan_view, print_all, sweep_table
     from lightloom.show.plan_report import label_of
 
@@ -285,8 +288,10 @@ def print_plan(
         rows = [(p.cards, p.plan.prediction.step_s if p.plan else 0.0, p.tokens_per_s,
                  p.efficiency, label_of(p.plan) if p.plan else "-", p.why)
                 for p in curve.points]  # fmt: skip
-        knee = f"knee at {curve.knee:,} cards: {curve.bends}" if curve.knee else (
-            "no knee in this range: doubling always gives more than 1.7 times")  # fmt: skip
+        knee = _("no knee in this range: doubling always gives more than 1.7 times")
+        if curve.knee:
+            bends = told(curve.bends)
+            knee = _("knee at {n:,} cards: {w}").format(n=curve.knee, w=bends)
         views += ["", sweep_table(rows), knee]
     print_all(*views)
     click.echo(next_lines(o), err=True)
@@ -294,11 +299,11 @@ def print_plan(
 
 def next_lines(o: dict[str, Any]) -> str:
     """Return what to type next."""
-    wrote = [f"wrote {o[k]}" for k in ("output", "html", "plot") if o[k]]
+    wrote = [f"{_('wrote')} {o[k]}" for k in ("output", "html", "plot") if o[k]]
     file = o["output"]
-    tip = "next: add -o plan.json to simulate, emit or run it; --compare, --sweep, --html"
+    tip = _("next: add -o plan.json to simulate, emit or run it; --compare, --sweep, --html")
     if file:
-        tip = (f"next: lightloom explain {file} · lightloom simulate {file} · "
+        tip = (f"{_('next')}: lightloom explain {file} · lightloom simulate {file} · "
                f"lightloom emit {file} --for {o['framework']}")  # fmt: skip
     return "\n".join([*wrote, tip])
 
@@ -310,8 +315,9 @@ def print_run(answer: Answer, text: str) -> None:
 
     tokens = above_zero(parse_count(text, "--tokens"), "--tokens")
     run = run_of(answer.plans[0], tokens)
-    click.echo(f"{text} tokens: {show_time(run.seconds)} on {run.cards:,} cards with goodput "
-               f"{run.plan.prediction.goodput:.1%} ({run.card_hours:,.0f} card-hours)")  # fmt: skip
+    said = _("{n} tokens: {t} on {c:,} cards with goodput {g:.1%} ({h:,.0f} card-hours)")
+    click.echo(said.format(n=text, t=show_time(run.seconds), c=run.cards,
+                           g=run.plan.prediction.goodput, h=run.card_hours))  # fmt: skip
 
 
 def show_deadline(job: Job, asked: Asked, o: dict[str, Any], as_json: bool) -> None:
@@ -336,8 +342,9 @@ def show_deadline(job: Job, asked: Asked, o: dict[str, Any], as_json: bool) -> N
     from lightloom.cost.flops import six_n_d
 
     flops = six_n_d(job.model, run.plan.strategy.tokens)
-    click.echo(f"{o['tokens']} tokens within {show_time(deadline)}: {run.cards:,} cards are enough"
-               f" ({show_time(run.seconds)}, {run.card_hours:,.0f} card-hours)\n")  # fmt: skip
+    said = _("{n} tokens within {d}: {c:,} cards are enough ({t}, {h:,.0f} card-hours)")
+    click.echo(said.format(n=o["tokens"], d=show_time(deadline), c=run.cards,
+                           t=show_time(run.seconds), h=run.card_hours) + "\n")  # fmt: skip
     print_all(plan_view([run.plan], run.plan.searched, run.plan.searched, 0.0, flops, []))
 
 
@@ -360,11 +367,13 @@ def show_budget(job: Job, asked: Asked, o: dict[str, Any], as_json: bool) -> Non
                     "strategy": a.run.plan.strategy} for a in found])  # fmt: skip
         return
     source = "--price" if o["price"] is not None else f"{price.source.origin}: {price.source.ref}"
-    click.echo(f"{o['budget']} at {rent:.3g} a card-hour ({source}), 20 tokens a parameter")
+    said = _("{b} at {r:.3g} a card-hour ({s}), 20 tokens a parameter")
+    click.echo(said.format(b=o["budget"], r=rent, s=source))
     for a in found:
-        click.echo(f"  {a.run.cards:>8,} cards  {show_count(a.parameters):>8} parameters  "
-                   f"{show_count(a.tokens):>8} tokens  {show_time(a.run.seconds):>8}  "
-                   f"MFU {a.run.plan.prediction.mfu:.1%}  cost {a.cost:,.0f}")  # fmt: skip
+        click.echo(f"  {a.run.cards:>8,} {_('cards')}  {show_count(a.parameters):>8} "
+                   f"{_('parameters')}  {show_count(a.tokens):>8} {_('tokens')}  "
+                   f"{show_time(a.run.seconds):>8}  MFU {a.run.plan.prediction.mfu:.1%}  "
+                   f"{_('cost')} {a.cost:,.0f}")  # fmt: skip
 
 
 def show_bounds(model: str | None, machine: Cluster, o: dict[str, Any], as_json: bool) -> None:
@@ -374,7 +383,10 @@ def show_bounds(model: str | None, machine: Cluster, o: dict[str, Any], as_json:
     from lightloom.plan import workload as w
     from lightloom.show.plan import bound_table, print_all
 
-    cards = o["cards"] or machine.cards
+    cards = machine.cards if o["cards"] is None else o["cards"]
+    if not 1 <= cards <= machine.cards:
+        raise InputError(f"--cards {cards:,}: {machine.name} has {machine.cards:,}",
+                         out=f"--cards 1 to {machine.cards}")  # fmt: skip
     said = w.parse_workload(o["task"], o["workload"])
     if o["task"] == "serve":
         if model is None:
@@ -386,9 +398,10 @@ def show_bounds(model: str | None, machine: Cluster, o: dict[str, Any], as_json:
         echo_json({"task": o["task"], "cluster": machine.name, "cards": cards, "workload": said,
                    "bounds": [r._asdict() for r in rows]})  # fmt: skip
         return
-    told = ", ".join(f"{k}={v:g}" for k, v in said.items())
-    click.echo(f"{o['task']} on {cards:,} x {machine.chip.title}: {told}")
-    click.echo("bounds, not predictions: no real system is faster than these\n")
+    asked = ", ".join(f"{k}={v:g}" for k, v in said.items())
+    on = _("{m} on {n:,} x {c}").format(m=o["task"], n=cards, c=machine.chip.title)
+    click.echo(f"{on}: {asked}")
+    click.echo(_("bounds, not predictions: no real system is faster than these") + "\n")
     print_all(bound_table([(r.name, r.value, r.unit, r.why) for r in rows]))
 
 
@@ -398,4 +411,4 @@ def write_plan(chosen, o: dict[str, Any]) -> None:  # type: ignore[no-untyped-de
 
     if o["output"]:
         write_json(o["output"], chosen)
-        click.echo(f"wrote {o['output']}", err=True)
+        click.echo(f"{_('wrote')} {o['output']}", err=True)
