@@ -37,9 +37,13 @@ def run() -> None:
 
 @run.command(context_settings={"ignore_unknown_options": False}, hidden=True)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PLAN] -- SCRIPT [ARGS]...")
-@click.option("--example", type=click.Choice(["gpt"]), help="a model shipped with lightloom")
+@click.option(
+    "--example", type=click.Choice(["gpt", "axes"]), help="a model shipped with lightloom"
+)
 @click.option("--ranks", type=click.IntRange(1, 512), help="processes  [default: the plan's, or 3]")
 @click.option("--spares", type=click.IntRange(0, 64), default=0, help="warm processes in reserve")
+@click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="ranks that hold one copy of the model together (tp x pp x fsdp)")  # fmt: skip
 @click.option("--agents", type=click.IntRange(1, 64), help="failure domains  [default: 2, or 1]")
 @click.option("--on", type=click.Choice(["local", "torchrun", "ray", "slurm", "kubernetes",
               "mindspore"]), default="local", show_default=True,

@@ -34,6 +34,8 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
     if not example and not Path(script).is_file():
         raise InputError(f"script {script} does not exist")
     ranks = options["ranks"] or (plan.strategy.world_size if plan else 3)
+    shards = int(options.get("shards", 1))
+    notes += _sharded(ranks, shards, options["snapshot_every"])
     micro = options["micro_batches"] or 0
     if plan is not None:
         micro = micro or plan.strategy.micro_batches * ranks
@@ -42,8 +44,10 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
     engines.require(options.get("on", "local"))
     if options["fabric"] not in ("auto", "shm") and options["deterministic"]:
         raise InputError("--deterministic needs sums in a fixed order", out="--fabric shm")
-    if micro and micro < ranks:
-        notes.append(f"{micro} micro-batches for {ranks} ranks: some ranks only shadow the first")
+    if micro and micro < ranks // shards:
+        notes.append(
+            f"{micro} micro-batches for {ranks // shards} replicas: some only shadow the first"
+        )
     faults = _faults(tuple(options["drill"]), ranks)
     spec = Spec(
         name=options["name"] or fresh_name(script.replace(":", "-")), script=script,
@@ -52,9 +56,10 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         steps=options["steps"] or (300 if example else 0), seed=options["seed"],
         deterministic=options["deterministic"], rescale=options["batch"] == "rescale",
         wait=options["wait"], least=options["least"], fabric=options["fabric"],
-        snapshot_every=options["snapshot_every"], keep=options["keep"], on_nan=options["on_nan"],
+        snapshot_every=options["snapshot_every"] if shards == 1 else 0,
+        keep=options["keep"], on_nan=options["on_nan"],
         respawn=not options["no_respawn"], faults=faults, plan=plan_path if plan else "",
-        engine=options.get("on", "local"),
+        engine=options.get("on", "local"), shards=shards,
         cwd=os.getcwd(), resume=_source(options["source"]),
     )  # fmt: skip
     if spec.agents > ranks:
@@ -62,6 +67,21 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
             f"{spec.agents} agents for {ranks} ranks: an agent needs a rank of its own"
         )
     return spec, notes
+
+
+def _sharded(ranks: int, shards: int, snapshots: int) -> list[str]:
+    """Raise unless the ranks are whole replicas; say what sharded runs leave out."""
+    if ranks % shards:
+        raise InputError(
+            f"{ranks} ranks are no whole replicas of {shards} shards",
+            out=f"--ranks {(ranks // shards + 1) * shards} --shards {shards}",
+        )
+    if shards == 1:
+        return []
+    notes = [] if not snapshots else ["no snapshots: sharded state is kept by the replicas alone"]
+    if ranks == shards:
+        notes.append("one replica: a lost rank has no other holder of its shard; the run then ends")
+    return notes
 
 
 def _present(fabric: str) -> None:
