@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lightloom.core.lang import _
+
 if TYPE_CHECKING:
     from lightloom.cost.job import Job
     from lightloom.plan.compare import Comparison
@@ -72,9 +74,9 @@ def show(answer: Answer, comparison: Comparison, wide: Comparison, seconds: floa
 def sensitivity(wide: Comparison) -> str:
     """Return what the other reading of an ambiguous figure gives."""
     step = wide.here.prediction.step_s
-    return (f"{wide.here.model.name}: the article's 12.8 Tb/s backplane is ambiguous; read per "
-            f"board it gives the plan above, per module {step:.3g} s a step, {wide.speedup:.3g} x "
-            f"{RIVAL}")  # fmt: skip
+    said = _("{m}: the article's 12.8 Tb/s backplane is ambiguous; read per board it gives the "
+             "plan above, per module {t:.3g} s a step, {x:.3g} x {c}")  # fmt: skip
+    return said.format(m=wide.here.model.name, t=step, x=wide.speedup, c=RIVAL)
 
 
 def curves_of(model: str, batch: int, seq: int) -> list[tuple[str, list[tuple[int, float]]]]:
@@ -107,25 +109,26 @@ def write(groups: list[Any], curves: list[Any], comparison: Comparison, notes: l
 def main() -> None:
     """Plan two real models on the supernode and on a traditional cluster, and write a report."""
     start = time.process_time()
-    say("lightloom · 光织 — plan a real job on an 8,192-card supernode, against a traditional "
-        "cluster of the same chips")  # fmt: skip
-    say("every figure is a prediction: no run on a full supernode is published\n")
+    say("lightloom · 光织 — " + _("plan a real job on an 8,192-card supernode, against a "
+                                  "traditional cluster of the same chips"))  # fmt: skip
+    say(_("every figure is a prediction: no run on a full supernode is published") + "\n")
     groups: list[Any] = []
     notes: list[str] = []
     first: Comparison | None = None
     for model, batch, seq in JOBS:
         answer, seconds, comparison, wide = planned(model, batch, seq)
         show(answer, comparison, wide, seconds)
-        groups.append((f"{model} on {MACHINE}", answer.plans))
+        groups.append((_("{m} on {c}").format(m=model, c=MACHINE), answer.plans))
         notes.append(sensitivity(wide))
         first = first or comparison
     assert first is not None
-    groups.append((f"{JOBS[0][0]} on {RIVAL}", (first.there,)))
+    there = _("{m} on {c}").format(m=JOBS[0][0], c=RIVAL)
+    groups.append((there, (first.there,)))
     page = write(groups, curves_of(*JOBS[0]), first, notes)
-    say(f"wrote {page} (open it in a browser) and {OUT / 'plan.json'}; "
-        f"{time.process_time() - start:.0f} s of CPU")  # fmt: skip
+    said = _("wrote {a} (open it in a browser) and {b}; {s:.0f} s of CPU")
+    say(said.format(a=page, b=OUT / "plan.json", s=time.process_time() - start))
     command = Path(sys.executable).with_name("lightloom")
-    say("\nwhat to type next:")
+    say("\n" + _("what to type next:"))
     for words in ("explain out/plan.json", "simulate out/plan.json",
                   "emit out/plan.json --for mindspeed", "fabric show supernode-8192",
                   "run --example gpt --steps 100 --ranks 3 --drill rank:1@step40",

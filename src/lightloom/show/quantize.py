@@ -9,12 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lightloom.core.lang import _
+from lightloom.core.told import told
+
 
 def stats_table(stats: Sequence[Any], results: Sequence[Any]) -> Table:
     """Return activation statistics, and each format's output error, per layer."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("matrix product", no_wrap=True)
-    for name in ("absmax", "99.9 %", "outlier", *(f"{r.scheme} error" for r in results)):
+    table.add_column(_("matrix product"), no_wrap=True)
+    errors_of = (_("{s} error").format(s=r.scheme) for r in results)
+    for name in ("absmax", "99.9 %", _("outlier"), *errors_of):
         table.add_column(name, justify="right", no_wrap=True)
     errors = [{e.name: e for e in r.layers} for r in results]
     for s in stats:
@@ -26,12 +30,13 @@ def stats_table(stats: Sequence[Any], results: Sequence[Any]) -> Table:
 def quality_table(results: Sequence[Any]) -> Table:
     """Return end-to-end quality, good and bad calibration side by side."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("format")
-    for name in ("held-out loss", "change", "same answers", "change, bad set", "same, bad set"):
+    table.add_column(_("format"))
+    for name in (_("held-out loss"), _("change"), _("same answers"), _("change, bad set"),
+                 _("same, bad set")):  # fmt: skip
         table.add_column(name, justify="right")
     for r in results:
         if r.loss is None:
-            table.add_row(r.scheme, "not measured", "-", "-", "-", "-")
+            table.add_row(r.scheme, _("not measured"), "-", "-", "-", "-")
             continue
         worse = "-" if r.bad_loss_change is None else f"{r.bad_loss_change:+.4f}"
         agreed = "-" if r.bad_agreement is None else f"{r.bad_agreement:.1%}"
@@ -43,13 +48,13 @@ def quality_table(results: Sequence[Any]) -> Table:
 def quantize_view(name: str, stats: Sequence[Any], results: Sequence[Any], notes: Sequence[str]
                   ) -> RenderableType:  # fmt: skip
     """Return the whole screen."""
-    said = Text("\n".join(f"- {n}" for n in [
+    said = Text("\n".join(f"- {told(n)}" for n in [
         *notes, "error: relative L2 of each product on inputs the calibration did not see",
         "int4: weights only, groups of 64; activations stay wide, so a bad set cannot hurt it",
         "arithmetic is emulated with fp32 accumulation; speed is not measured here",
     ]), style="bright_black")  # fmt: skip
     worst = Text("\n".join(line for r in results for line in bad_lines(r)))
-    title = Text(f"{name}: low precision, measured", style="bold")
+    title = Text(f"{name}: {_('low precision, measured')}", style="bold")
     tables = (stats_table(stats, results), "", quality_table(results))
     return Group(title, "", *tables, worst, "", said)
 
@@ -60,7 +65,7 @@ def bad_lines(result: Any) -> list[str]:
     if layer is None:
         return []
     good = {e.name: e for e in result.layers}[layer.name]
-    return [
-        f"{result.scheme} with the bad set: {layer.name} errs by {layer.output_error:.2%} "
-        f"instead of {good.output_error:.2%}, {layer.clipped:.2%} of its inputs clipped"
-    ]
+    said = _("{s} with the bad set: {n} errs by {e:.2%} instead of {g:.2%}, {c:.2%} of its inputs "
+             "clipped")  # fmt: skip
+    return [said.format(s=result.scheme, n=layer.name, e=layer.output_error,
+                        g=good.output_error, c=layer.clipped)]  # fmt: skip
