@@ -97,6 +97,8 @@ def test_topo_reads_a_plan_and_draws_its_heat(run: Run, tmp_path: Path) -> None:
         (("wavelengths", "replay", "--setting", "nsfnet"), 3, "nearest"),
         (("wavelengths", "show", "nowhere.json"), 3, "does not exist"),
         (("wavelengths", "compare", "--cluster", "dgx-h100"), 3, "states no channels"),
+        (("wavelengths", "compare", "--framing", "0"), 3, "at most 1"),
+        (("wavelengths", "compare", "--expert", "-1"), 3, "bytes above 0"),
     ],
 )
 def test_mistakes_are_answered(run: Run, args: tuple[str, ...], code: int, word: str) -> None:

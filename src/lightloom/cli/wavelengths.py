@@ -349,6 +349,11 @@ def compare(
         raise InputError(f"{machine.name} states no channels on any level")
     o = level.optics
     sizes = (parse_bytes(expert, "--expert"), parse_bytes(gradient, "--gradient"))
+    if min(sizes) <= 0 or not 0 <= hot <= 10:
+        raise InputError(f"--expert {expert} --gradient {gradient} --hot {hot:g}: bytes above 0, "
+                         "spread from 0 to 10")  # fmt: skip
+    if framing is not None and not 0 < framing <= 1:
+        raise InputError(f"--framing {framing:g} is no share above 0 and at most 1")
     sent = exchange(level.units, *sizes, imbalance=hot, seed=seed)
     even = exchange(level.units, *sizes)
     over = Overheads() if framing is None else Overheads(framing=framing)

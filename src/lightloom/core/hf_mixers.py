@@ -108,7 +108,7 @@ def _from_rules(f: Fields, kind: str, layers: int) -> list[str] | None:
     if kind in family.PURE_SSM:
         return ["ssm"] * layers
     if kind.startswith("rwkv"):
-        f.note(f"{kind}: time mixing costed as linear attention, channel mixing as a gated MLP")
+        f.note(f"{kind}: time mixing costed as linear attention, channel mixing as an ungated MLP")
         return ["linear"] * layers
     if kind == "falcon_h1":
         return ["hybrid"] * layers
