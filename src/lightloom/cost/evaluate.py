@@ -190,6 +190,8 @@ def _stage_block(
     share = bubble_share(c.schedule, c.pp, c.vpp, part[lt.FORWARD] / slow, part[lt.WEIGHT] / slow)
     bubble = share * ((whole * total).sum(axis=0) - slow)
     saved = (counts * table.saved_XU.take(u_V, axis=1)[:, None]).sum(axis=0)
+    if job.thrift.offloaded_layers:
+        saved *= 1.0 - np.minimum(job.thrift.offloaded_layers / counts[:-2].sum(axis=0), 1.0)
     working = ((counts > 0) * table.working_XU.take(u_V, axis=1)[:, None]).max(axis=0)
     logits = logit_bytes(job, c, stages.last_KU.take(layout_V, axis=1))
     return StageTimes(part, slow, share, bubble, extra, saved, working, logits, working + logits)

@@ -15,6 +15,7 @@ from lightloom.core.files import CATALOG, read_bytes
 from lightloom.core.strategy import Strategy, Task
 
 from .evidence_model import chip_of, cluster_of, model_of, number, whole
+from .evidence_thrift import thrift_of
 from .evidence_words import (
     Said,
     Software,
@@ -163,6 +164,8 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
     if task is None:
         raise InputError(f"task {cells.get('task')} is not one that is priced")
     precision, said_dtype = precision_of(cells.get("dtype", ""))
+    if task == "lora" and "qlora" in (cells.get("notes") or "").lower():
+        precision, said_dtype = "int4", ("QLoRA: frozen base in 4 bits",)
     again, said_again = recompute_of(cells.get("recompute", ""), soft)
     zero, shard, said_zero = zero_of(cells.get("zero_or_fsdp", ""), soft, d["dp"] * d["cp"])
     cut, said_sp = sequence_parallel_of(cells.get("sequence_parallel", ""), soft, d["tp"])
@@ -182,13 +185,14 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
         schedule="interleaved" if vpp > 1 else "1f1b",
         gradient_dtype=_gradient(cells, soft), framework=soft.framework, task=task,
     )  # fmt: skip
+    thrift, said_thrift = thrift_of(cells, soft, strategy, model.layers)
     job = Job(
         model=model, cluster=cluster, cards=cards, seq=seq, global_batch=laid,
         framework=soft.framework, task=task, flash=fused(notes, soft), stack=soft.flavour,
-        era=soft.era,
+        era=soft.era, thrift=thrift,
     )  # fmt: skip
     said = (*said_model, *said_cluster, *said_degrees, *said_etp, *said_dtype, *said_again,
-            *said_zero, *said_sp, *said_micro, *said_vpp)  # fmt: skip
+            *said_zero, *said_sp, *said_micro, *said_vpp, *said_thrift)  # fmt: skip
     if abs(laid / batch - 1.0) > 1e-9:
         said = (*said, f"global batch {batch:g} laid out as {laid}, time scaled")
     return job, strategy, batch / laid, said

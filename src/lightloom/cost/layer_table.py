@@ -266,11 +266,22 @@ def activation_bytes(
     routed = rows * (2.0 * a.expert_width_B + (2.0 + a.gated_B) * a.expert_hidden_B / c.etp) * w
     if p.quantised:
         routed = routed - rows * (w - kept) * (a.expert_width_B + a.expert_hidden_B / c.etp)
+    acts = kept / w * wide
+    spared = job.thrift.remade
+    if "norm" in spared:
+        norms = norms - 2.0 * kept * shard * h
+    if "act" in spared:
+        acts = np.zeros_like(acts)
+        routed = routed - rows * a.expert_hidden_B / c.etp * kept
+    if "mla" in spared:
+        qkv = qkv * (a.compressed_B == 0)
+    if "attention" in spared:
+        qkv, out, lse = (np.zeros_like(x) for x in (qkv, out, lse))
     scores = np.zeros_like(lse)
     if not job.flash:
         square = t * c.seq
         scores = 5.0 * (a.heads_A / tp)[a.core_B] * square * a.attends_B
-    every = norms + qkv + out + lse + latent + (1.0 + a.gated_B + kept / w) * wide + routed + scores
+    every = norms + qkv + out + lse + latent + (1.0 + a.gated_B) * wide + acts + routed + scores
     entry = w * shard * h
     if framework_of(job.framework).selective == "operators":
         half = 0.5 * (qkv + (1.0 + a.gated_B) * (wide + routed / 3.0) + 2.0 * entry)
@@ -282,4 +293,5 @@ def activation_bytes(
     found[0, :-2], found[1, :-2], found[2, :-2], found[3, :-2] = every, chosen, entry, gradient
     found[:3, -2] = entry
     found[:3, -1] = shard * h if a.dropout else 0.0
+    found *= job.thrift.filled
     return found[0], found[1], found[2], found[3]

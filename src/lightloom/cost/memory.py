@@ -78,19 +78,24 @@ def model_states(job: Job, c: Columns, o: Owned, w: Widths) -> dict[str, F64]:
     grad = DTYPE_BYTES[c.gradient_dtype]
     dense, expert = o.dense_KD, o.expert_KD
     weights = w.weight * (dense / s.weights + expert / s.expert_weights)
-    weights = weights + np.where(c.zero >= Z3, 0.0, w.quantised) * (dense + expert)
+    matrices = dense - o.outer_KD + expert  # embedding and head are never narrow
+    narrow = np.where(c.zero >= Z3, 0.0, w.quantised) * matrices
+    weights = weights + narrow
+    if job.thrift.narrow_primary:
+        weights = weights - np.where(narrow > 0, w.weight, 0.0) * matrices
     trained, trained_expert = o.trained_KD, o.trained_expert_KD
     if job.task == "lora":
         weights = weights + 2.0 * trained
     gradients = grad * (trained / s.gradients + trained_expert / s.expert_gradients)
-    per = (w.master + 2.0 * DTYPE_BYTES[c.optimizer_dtype]) * (1 - c.offload_optimizer)
+    master = np.minimum(w.master, 2.0) if job.thrift.shared_master else w.master
+    per = (master + 2.0 * DTYPE_BYTES[c.optimizer_dtype]) * (1 - c.offload_optimizer)
     optimizer = per * (trained / s.optimizer + trained_expert / s.expert_optimizer)
     gathered = np.zeros_like(weights)
     if (c.zero >= Z3).any():
         wide = w.sent + w.quantised
         train = 0.0 if job.task == "lora" else 1.0
         layers = (2.0 * wide + train * grad) * (o.layer_D + o.layer_expert_D)
-        layers = layers + wide * o.outer_KD
+        layers = layers + w.sent * o.outer_KD
         stage = (wide + train * grad) * (dense + expert)
         gathered = np.where(c.pp > 1, stage, np.minimum(layers, stage)) * (c.zero >= Z3)
     return {"weights": weights, "gradients": gradients, "optimizer": optimizer,
@@ -119,7 +124,8 @@ def held_parts(
 
 def logit_bytes(job: Job, c: Columns, last_KV: F64) -> F64:
     """Return bytes of logits alive on the stages that hold the head. Shape (K, V)."""
-    one = LOGIT_BYTES[framework_of(job.framework).selective] * c.micro_batch * c.seq / c.cp
+    each = job.thrift.logit_bytes or LOGIT_BYTES[framework_of(job.framework).selective]
+    one = each * job.thrift.filled * c.micro_batch * c.seq / c.cp
     logits: F64 = np.minimum(last_KV, 1.0) * one * (anatomy_of(job.model).vocab / c.tp)
     return logits
 

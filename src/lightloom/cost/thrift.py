@@ -1,0 +1,27 @@
+"""Ways in which software spares memory beside what a strategy says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Thrift:
+    """Memory that is not kept. None of it is priced in time: each hides or costs below 2 %."""
+
+    remade: frozenset[str] = frozenset()
+    """Small modules that run again or wait in host memory: norm, act, mla, attention."""
+    offloaded_layers: int = 0
+    """Layers of a stage whose activations wait in host memory."""
+    shared_master: bool = False
+    """The fp32 copy is the bf16 weight and two bytes more (MindSpeed reuse-fp32-param)."""
+    narrow_primary: bool = False
+    """Narrow weights are the only copy beside the optimiser's (fp8 parameter gather)."""
+    logit_bytes: float = 0.0
+    """Bytes per logit alive at once with a fused loss; 0: as the framework's own loss."""
+    filled: float = 1.0
+    """Share of a sequence that holds tokens: batches not packed are padded to their longest."""
+
+
+NOTHING = Thrift()
+"""What a job spares unless it says so."""
