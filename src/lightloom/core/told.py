@@ -17,6 +17,8 @@ CLAUSES = "; "
 LISTS = (": ", ", ")
 WORDS = re.compile(r"[A-Za-z]{2,}.* |.* .*[A-Za-z]{2,}")
 """Words, not a name or figures: what a list must translate to be shown translated."""
+SHORT = 6
+"""A template of so few letters (``rank {a}``) takes one word in its place, not a sentence."""
 Pattern = tuple[re.Pattern[str], str, list[str]]
 _read: dict[str, tuple[dict[str, str], list[Pattern]]] = {}
 _known: dict[tuple[str, str], str] = {}
@@ -45,10 +47,9 @@ def _compile(found: dict[str, str]) -> tuple[dict[str, str], list[Pattern]]:
         parts = list(string.Formatter().parse(template))
         names = [name for _lit, name, _spec, _conv in parts if name]
         if names:
-            said = "".join(
-                re.escape(lit) + ("(.+?)" if name else "") for lit, name, *_rest in parts
-            )
             literal = sum(len(lit) for lit, *_rest in parts)
+            slot = r"(\S+)" if literal <= SHORT else "(.+?)"
+            said = "".join(re.escape(lit) + (slot if name else "") for lit, name, *_rest in parts)
             patterns.append((-literal, (re.compile(said, re.DOTALL), translation, names)))
     patterns.sort(key=lambda p: p[0])
     return found, [pattern for _size, pattern in patterns]
