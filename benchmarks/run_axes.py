@@ -41,7 +41,7 @@ def main(chosen: list[str]) -> None:
         traces.write(folder)
         found = report(folder)
         times = [r.recovery_s for r in found.recoveries if r.recovery_s is not None]
-        step = found.median_step_s or 0.0
+        step = found.step_s or 0.0
         mid = median(times) if times else float("nan")
         good = times and found.lost_steps == 0 and (mid <= 1.0 or mid <= 5 * step)
         how = ", ".join(r.decision for r in found.recoveries)
