@@ -136,6 +136,8 @@ class Tables:
     flops: F64
     """Model FLOPs of one sequence per distinct length."""
     s_N: I64
+    lost: float
+    """Share of passing allocations that the allocator loses."""
 
 
 def layer_tables(job: Job, c: Columns, cal: Calibration) -> tuple[LayerTable, I64]:
@@ -223,7 +225,7 @@ def holdings_of(job: Job, c: Columns, stages: Stages, layout_W: I64, cal: Calibr
     mine = Owned(*(getattr(mine, name).take(d_W, axis=-1) for name in Owned.__slots__))
     w = widths_of(c, framework_of(job.framework).master_is_weight)
     parts = held_parts(job, c, mine, w, stages.rank_KU.take(layout_W, axis=1), cal)
-    bytes_ = sum(parts.values(), fragmentation_share(cal) * parts["gathered"])
+    bytes_ = sum(parts.values(), fragmentation_share(job, cal) * parts["gathered"])
     good = goodput_of(job.cluster, c.world.astype(np.float64), _parameters(job.model))[0]
     return Holdings(parts, bytes_, replication(job, c, mine, w.sent, cal),
                     optimizer_seconds(job, c, mine, w, cal), good, mine)  # fmt: skip
@@ -277,7 +279,7 @@ def tables_of(job: Job, c: Columns, cal: Calibration, every: bool = False) -> Ta
     first, s_N = unique_rows(c.seq)
     flops = model_flops_per_sequence(job.model, c.seq[first].astype(np.float64), job.task)
     return Tables(stages, times, v_N, holdings, w_N, held, m_N, message, p_N, micro_batches,
-                  flops, s_N)  # fmt: skip
+                  flops, s_N, fragmentation_share(job, cal))  # fmt: skip
 
 
 def replica_seconds(
@@ -390,7 +392,7 @@ def _times(
     return parts, hidden
 
 
-def memory_parts(t: Tables, rows: slice, cal: Calibration) -> dict[str, F64]:
+def memory_parts(t: Tables, rows: slice) -> dict[str, F64]:
     """Return bytes by part of the stages kept in `t`, candidates `rows`. Shapes (K, rows)."""
     v, w = t.v_N[rows], t.w_N[rows]
     parts = {name: value[:, w] for name, value in t.holdings.parts.items()}
@@ -398,16 +400,16 @@ def memory_parts(t: Tables, rows: slice, cal: Calibration) -> dict[str, F64]:
     parts["activations"] = t.times.saved_KV[:, v] * held + t.times.working_KV[:, v]
     parts["logits"] = t.times.logits_KV[:, v]
     loose = parts["activations"] + parts["logits"] + parts["gathered"]
-    parts["fragmentation"] = fragmentation_share(cal) * loose
+    parts["fragmentation"] = t.lost * loose
     return parts
 
 
-def peak_bytes(t: Tables, rows: slice, cal: Calibration) -> F64:
+def peak_bytes(t: Tables, rows: slice) -> F64:
     """Return the sum of `memory_parts` on the worst stage kept in `t`."""
     v = t.v_N[rows]
     loose = t.times.saved_KV.take(v, axis=1) * t.held_KM.take(t.m_N[rows], axis=1)
     loose += t.times.alive_KV.take(v, axis=1)
-    loose *= 1.0 + fragmentation_share(cal)
+    loose *= 1.0 + t.lost
     loose += t.holdings.bytes_KW.take(t.w_N[rows], axis=1)
     peak: F64 = loose.max(axis=0)
     return peak
@@ -427,7 +429,7 @@ def _chunk(job: Job, c: Columns, t: Tables, rows: slice, cal: Calibration) -> di
     """Return every array of `Costs` for candidates `rows` (already cut out as `c`)."""
     parts, hidden = _times(job, c, t, rows, cal)
     step: F64 = sum(parts.values(), np.zeros(len(c)))
-    peak = peak_bytes(t, rows, cal)
+    peak = peak_bytes(t, rows)
     seq = c.seq.astype(np.float64)
     batch = c.global_batch.astype(np.float64)
     flops = batch * t.flops.take(t.s_N[rows])

@@ -185,7 +185,7 @@ def job_of(cells: dict[str, str], soft: Software) -> tuple[Job, Strategy, float,
         schedule="interleaved" if vpp > 1 else "1f1b",
         gradient_dtype=_gradient(cells, soft), framework=soft.framework, task=task,
     )  # fmt: skip
-    thrift, said_thrift = thrift_of(cells, soft, strategy, model.layers)
+    thrift, said_thrift = thrift_of(cells, soft, strategy, model)
     job = Job(
         model=model, cluster=cluster, cards=cards, seq=seq, global_batch=laid,
         framework=soft.framework, task=task, flash=fused(notes, soft), stack=soft.flavour,

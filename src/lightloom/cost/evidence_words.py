@@ -88,10 +88,11 @@ _SMALL = ("layernorm", "norm", "moe_act", "act", "mla_up_proj", "recompute-activ
 def recompute_of(text: str, soft: Software) -> tuple[Recomputed, Said]:
     """Return what is recomputed.
 
-    Blank: none for Megatron-like and MindSpeed recipes, full for JAX (MaxText's default). Words: `full` with
-    `/block/N` or `/uniform/N` or a list per stage gives a count; attention or operator-level is
-    selective; small modules alone (norms, activation functions, MLA up-projections) cost less
-    than 2 % of a layer and count as none.
+    Blank: none for Megatron-like and MindSpeed recipes, full for JAX (MaxText's default). Words:
+    `full` with `/block/N` or `/uniform/N` or a list per stage gives a count; attention or
+    operator-level is selective; small modules alone (norms, activation functions, MLA
+    up-projections) cost less than 2 % of a layer and count as none in time (`thrift_of` takes
+    their memory away).
     """
     t = text.lower().strip()
     if not t:

@@ -273,6 +273,8 @@ def activation_bytes(
     if "act" in spared:
         acts = np.zeros_like(acts)
         routed = routed - rows * a.expert_hidden_B / c.etp * kept
+    if "mlp" in spared:
+        wide, acts = np.zeros_like(wide), np.zeros_like(acts)
     if "mla" in spared:
         qkv = qkv * (a.compressed_B == 0)
     if "attention" in spared:

@@ -38,6 +38,10 @@ FRAGMENTATION = 0.05
 """Share of what is allocated and freed every step that the caching allocator cannot reuse."""
 
 
+EXPANDABLE = 0.02
+"""The same where segments grow in place; assumed."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Widths:
     """Bytes per parameter of each candidate. Shape (N,)."""
@@ -92,10 +96,12 @@ def model_states(job: Job, c: Columns, o: Owned, w: Widths) -> dict[str, F64]:
     optimizer = per * (trained / s.optimizer + trained_expert / s.expert_optimizer)
     gathered = np.zeros_like(weights)
     if (c.zero >= Z3).any():
-        wide = w.sent + w.quantised
+        only = job.thrift.narrow_primary & (w.quantised > 0)
+        wide = w.quantised + np.where(only, 0.0, w.sent)
+        head = np.minimum(o.outer_KD, anatomy_of(job.model).vocab * job.model.hidden / c.tp)
         train = 0.0 if job.task == "lora" else 1.0
         layers = (2.0 * wide + train * grad) * (o.layer_D + o.layer_expert_D)
-        layers = layers + w.sent * o.outer_KD
+        layers = layers + w.sent * head  # the embedding is let go before the head is gathered
         stage = (wide + train * grad) * (dense + expert)
         gathered = np.where(c.pp > 1, stage, np.minimum(layers, stage)) * (c.zero >= Z3)
     return {"weights": weights, "gradients": gradients, "optimizer": optimizer,
@@ -130,8 +136,10 @@ def logit_bytes(job: Job, c: Columns, last_KV: F64) -> F64:
     return logits
 
 
-def fragmentation_share(cal: Calibration) -> float:
+def fragmentation_share(job: Job, cal: Calibration) -> float:
     """Return the share of passing allocations that the allocator loses."""
+    if job.thrift.expandable:
+        return EXPANDABLE
     return cal.overhead.get("fragmentation", FRAGMENTATION)
 
 

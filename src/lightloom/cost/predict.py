@@ -18,7 +18,7 @@ GIB = 2.0**30
 
 
 def _stages(c: Columns, tables: Tables, cal: Calibration) -> tuple[StageMemory, ...]:
-    parts = memory_parts(tables, slice(0, 1), cal)
+    parts = memory_parts(tables, slice(0, 1))
     lists = {name: value[:, 0].tolist() for name, value in parts.items()}
     return tuple(
         StageMemory(stage=s, parts={name: values[s] for name, values in lists.items()})

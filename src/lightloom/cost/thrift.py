@@ -10,7 +10,7 @@ class Thrift:
     """Memory that is not kept. None of it is priced in time: each hides or costs below 2 %."""
 
     remade: frozenset[str] = frozenset()
-    """Small modules that run again or wait in host memory: norm, act, mla, attention."""
+    """Small modules that run again or wait in host memory: norm, act, mla, mlp, attention."""
     offloaded_layers: int = 0
     """Layers of a stage whose activations wait in host memory."""
     shared_master: bool = False
@@ -19,6 +19,8 @@ class Thrift:
     """Narrow weights are the only copy beside the optimiser's (fp8 parameter gather)."""
     logit_bytes: float = 0.0
     """Bytes per logit alive at once with a fused loss; 0: as the framework's own loss."""
+    expandable: bool = False
+    """The allocator grows its segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."""
     filled: float = 1.0
     """Share of a sequence that holds tokens: batches not packed are padded to their longest."""
 
