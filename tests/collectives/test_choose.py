@@ -258,6 +258,35 @@ def test_share_out_is_optimal() -> None:
         assert best <= (tries @ load.T).max(1).min() + 1e-12
 
 
+def test_share_out_takes_rows_that_are_alike() -> None:
+    """Two links of every kind: rounding must not leave the simplex without a row."""
+    a, b, c = 0.07516192768, 0.00939524096, 0.60129542144
+    weight = share_out(np.array([[a, b], [a, b], [a, c], [a, c]]))
+    np.testing.assert_allclose(weight, [1.0, 0.0], atol=1e-9)
+    p = player(ETHERNET)
+    for card in range(4):
+        broken = Player(break_links(p.net, [f"card:{card}"]), p.group)
+        for kind in ("all-reduce", "all-gather"):
+            assert collective(broken, kind, 2.0**30).seconds > 0.0
+
+
+@pytest.mark.parametrize("machine", [SWITCH, OPTICAL, HCCS, ETHERNET])
+def test_nothing_beats_the_bound_where_a_card_is_slow(machine: Fabric) -> None:
+    """A slow card may be a leaf of a tree: it sends the data once, not twice."""
+    p = player(machine)
+    slow = Player(break_links(p.net, ["card:1=2x"]), p.group)
+    for algorithm in candidates(slow, "all-reduce"):
+        bound = lower_bound(slow.net, slow.group, "all-reduce", 2.0**30)
+        took = sch.seconds(slow, make(slow, "all-reduce", algorithm, 2.0**30), 2.0**30)
+        assert took >= bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.5, -1.0, 1e19, float("nan"), float("inf")])
+def test_sizes_that_no_collective_has(size: float) -> None:
+    with pytest.raises(InputError, match="at least one byte"):
+        collective(player(SWITCH), "all-reduce", size)
+
+
 LARGE = {
     "supernode-8192": [(8192, 1), (64, 128)], "traditional-8192": [(8192, 1), (32, 256)],
     "atlas-950": [(8192, 1), (64, 1), (128, 64)], "atlas-900-a3": [(768, 1), (48, 16)],

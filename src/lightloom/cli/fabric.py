@@ -101,7 +101,9 @@ def hops(cluster: str, fail: tuple[str, ...], plot: str | None, as_json: bool) -
 
 
 @fabric.command()
-@click.option("--limit", type=int, default=24, show_default=True, help="lines on the screen")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=24, show_default=True, help="lines on the screen"
+)
 @click.option("--out", default=None, metavar="FILE.csv", help="write every cable, labels included")
 @click.option("--board", is_flag=True, help="list board traces too")
 @fabric_options

@@ -18,8 +18,9 @@ def lower_bound(net: Network, group: Group, kind: str, total_bytes: float) -> fl
     """Return seconds that the collective takes at least, whatever the schedule.
 
     For a unit holding s of a group's g cards: all-gather brings in (g - s)/g of the data,
-    all-reduce also takes as much out (2 with reduction at the cards, 1 where switches add),
-    all-to-all takes out s (g - s)/g. Over all groups, over the unit's border; the worst unit.
+    all-reduce takes all of it out once, all-to-all takes out s (g - s)/g. Over all groups, over the
+    unit's border; the worst unit. Where no switch adds, an all-reduce of u units takes the data
+    out 2 (u - 1) times in all (u - 1 sums, u - 1 copies), over the borders of all units together.
     """
     if group.size == 1:
         return 0.0
@@ -33,8 +34,11 @@ def lower_bound(net: Network, group: Group, kind: str, total_bytes: float) -> fl
             continue
         first = next(t for t in net.tiers if t.c >= unit)
         switches_add = net.fabric.levels[first.level].reduces
-        need = _demand(kind, inside, group.size, switches_add) * max(1, unit // inside)
-        worst = max(worst, need * total_bytes / float(room.min()))
+        data = total_bytes * max(1, unit // inside)
+        worst = max(worst, _demand(kind, inside, group.size) * data / float(room.min()))
+        if kind == "all-reduce" and not switches_add:
+            units = max(1.0, group.size / inside - int((~live).sum()))
+            worst = max(worst, 2.0 * (1.0 - 1.0 / units) * data / float(room.mean()))
     if kind == "all-to-all" and group.size == net.cards and net.healthy:
         for tier, half, room_ in halves(net):
             if tier.cards != net.cards:
@@ -44,11 +48,11 @@ def lower_bound(net: Network, group: Group, kind: str, total_bytes: float) -> fl
     return worst
 
 
-def _demand(kind: str, inside: int, size: int, switches_add: bool) -> float:
+def _demand(kind: str, inside: int, size: int) -> float:
     """Data that must cross the border of a unit holding `inside` of a group, per group."""
     share = 1.0 - inside / size
     return {
-        "all-reduce": min(2.0 * share, 1.0) if switches_add else 2.0 * share,
+        "all-reduce": 1.0,
         "reduce-scatter": share, "all-gather": share, "all-to-all": inside * share,
         "broadcast": 0.0, "send-recv": 1.0,
     }[kind]  # fmt: skip

@@ -13,6 +13,7 @@ from .stage import Player
 
 LARGEST_FLAT = 65_536
 MOST_PLAYED = 2
+MOST_BYTES = 1e18
 SAME = 1e-3
 """Two answers this close are one: the plainer algorithm is taken."""
 
@@ -92,8 +93,10 @@ def make(player: Player, kind: str, algorithm: str, total_bytes: float) -> Sched
 def collective(player: Player, kind: str, total_bytes: float, algorithm: str = "auto") -> Outcome:
     """Return the outcome of one collective; ``auto`` plays the two best estimates and takes the
     quicker one."""
-    if not total_bytes > 0:
-        raise InputError(f"bytes = {total_bytes:g}: a collective moves at least one byte")
+    if not 1.0 <= total_bytes <= MOST_BYTES:
+        raise InputError(
+            f"bytes = {total_bytes:g}: a collective moves at least one byte, at most an exabyte"
+        )
     known = candidates(player, kind)
     if algorithm not in ("auto", "in-network", *known):
         raise InputError(

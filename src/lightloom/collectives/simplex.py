@@ -30,7 +30,8 @@ def share_out(load: Floats) -> Floats:
         column = int(entering[0])
         step = np.full(rows, np.inf)
         usable = table[:rows, column] > 1e-12
-        step[usable] = table[:rows, -1][usable] / table[:rows, column][usable]
+        room = np.maximum(table[:rows, -1], 0.0)  # rounding leaves -1e-17 where rows are alike
+        step[usable] = room[usable] / table[:rows, column][usable]
         ties = np.flatnonzero(step <= step.min() * (1 + 1e-12))
         row = int(min(ties, key=lambda r: basis[r]))
         table[row] /= table[row, column]
