@@ -260,8 +260,9 @@ def test_share_out_is_optimal() -> None:
 
 def test_share_out_takes_rows_that_are_alike() -> None:
     """Two links of every kind: rounding must not leave the simplex without a row."""
-    a, b, c = 0.07516192768, 0.00939524096, 0.60129542144
-    weight = share_out(np.array([[a, b], [a, b], [a, c], [a, c]]))
+    light = [0.07516192767999999, 0.009395240959999999]
+    heavy = [0.07516192768, 0.60129542144]
+    weight = share_out(np.array([light, light, heavy, heavy]))
     np.testing.assert_allclose(weight, [1.0, 0.0], atol=1e-9)
     p = player(ETHERNET)
     for card in range(4):

@@ -156,13 +156,26 @@ def option_of(
         factors = {f.name: f.value for f in desk.factors(there, here.cluster)}
         speed, factors = capped(speed_of(here, there), factors, said.advice)
         wall = there.prediction.wall
+    made = judged(machine, there.cards if there else 0, speed, price, source)
+    p = there.prediction if there else None
+    return msgspec.structs.replace(
+        made,
+        step_s=p.step_s if p else 0.0,
+        exposed_comm=p.exposed_comm if p else 0.0,
+        goodput=p.goodput if p else 0.0,
+        wall=wall,
+        factors=factors,
+    )
+
+
+def judged(machine: Cluster, cards: int, speed: Ratio, price: Ratio, source: str) -> FitOption:
+    """Return a candidate with its verdict: work for the money is speed over price."""
     value = Ratio(speed.value / price.value, *both(speed, price))
     code = code_of(value, source)
-    p = there.prediction if there else None
     return FitOption(
         cluster=machine.name,
         title=machine.title,
-        cards=there.cards if there else 0,
+        cards=cards,
         speed=speed.value,
         speed_low=speed.low,
         speed_high=speed.high,
@@ -174,11 +187,6 @@ def option_of(
         value_low=value.low,
         value_high=value.high,
         pays_up_to=speed.value,
-        step_s=p.step_s if p else 0.0,
-        exposed_comm=p.exposed_comm if p else 0.0,
-        goodput=p.goodput if p else 0.0,
-        wall=wall,
-        factors=factors,
         code=code,
         why=why_option(code, speed, price),
     )

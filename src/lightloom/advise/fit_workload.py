@@ -16,7 +16,7 @@ from lightloom.core.errors import InfeasibleError, InputError
 from lightloom.core.lang import _
 from lightloom.core.units import show_bytes, show_count, show_time
 
-from .fit import ONLY, both, code_of, price_ratio, why_option
+from .fit import ONLY, judged, price_ratio
 from .fit_rules import serving_rules
 from .money import Money
 from .odds import Ratio
@@ -147,26 +147,7 @@ def workload_option(
     certain = value in (0.0, ONLY)
     speed = Ratio(value, *((value, value) if certain else (value / TRUST, value * TRUST)))
     price, source = price_ratio(now, machine, money)
-    worth = Ratio(speed.value / price.value, *both(speed, price))
-    code = code_of(worth, source)
-    return FitOption(
-        cluster=machine.name,
-        title=machine.title,
-        cards=cards if there else 0,
-        speed=speed.value,
-        speed_low=speed.low,
-        speed_high=speed.high,
-        price=price.value,
-        price_low=price.low,
-        price_high=price.high,
-        price_source=source,
-        value=worth.value,
-        value_low=worth.low,
-        value_high=worth.high,
-        pays_up_to=speed.value,
-        code=code,
-        why=why_option(code, speed, price),
-    )
+    return judged(machine, cards if there else 0, speed, price, source)
 
 
 def sentence(best: FitOption, now: Cluster, task: str) -> str:
