@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from lightloom.core.errors import InputError, nearest, pick
+from lightloom.core.errors import InputError, nearest
 from lightloom.core.files import CATALOG, read_toml
 from lightloom.core.telemetry import Telemetry
 from lightloom.core.units import parse_time
@@ -64,11 +64,6 @@ class _Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_switches() -> dict[str, Switch]:
     """Return the switch technologies of the catalogue."""
     return read_toml(CATALOG / "optics" / "switches.toml", _Switches, "switches").switches
-
-
-def load_switch(name: str) -> Switch:
-    """Return the switch technology called `name`."""
-    return pick(load_switches(), name, "switch technology")
 
 
 @dataclass(frozen=True, slots=True)
