@@ -19,6 +19,7 @@ from lightloom.cli.desk import desk
 from lightloom.cli.main import cli
 from lightloom.core.catalog import load_cluster, load_model
 from lightloom.core.errors import InputError
+from lightloom.show.roi import figure
 
 TOKENS = 2e12
 
@@ -219,3 +220,7 @@ def test_plot_writes_a_picture(tmp_path: Path) -> None:
 def test_bad_input_exits_3(words: tuple[str, ...]) -> None:
     done = command(*words)
     assert isinstance(done.exception, InputError), done.output
+
+
+def test_figures_have_no_exponent() -> None:
+    assert [figure(v) for v in (60000.0, 9.75, 0.997)] == ["60,000", "9.75", "0.997"]

@@ -30,7 +30,7 @@ from .options import echo_json, json_option
     default="auto",
     help="owned or rented; auto owns where every chip has a capital price",
 )
-@click.option("--plot", default=None, metavar="F.png|svg", help="picture of the tornado")
+@click.option("--plot", default=None, metavar="F.png|svg|pdf", help="picture of the tornado")
 @json_option
 def roi(
     model: str,

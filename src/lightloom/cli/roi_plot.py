@@ -27,14 +27,20 @@ def draw(path: str, roi: Roi) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
+    from lightloom.show.roi import figure as short
+
     figure, grid = pyplot.subplots(1, len(options), figsize=(7 * len(options), 5), squeeze=False)
     for axes, option in zip(grid[0], options, strict=True):
         bars = list(option.tornado[:BARS])[::-1]
         for row, bar in enumerate(bars):
-            for end, shade in ((bar.at_low, "#4477aa"), (bar.at_high, "#ee6677")):
-                axes.barh(row, end - option.per_million, left=option.per_million, color=shade)
+            ends = ((bar.at_low, "#4477aa", "input low"), (bar.at_high, "#ee6677", "input high"))
+            for end, shade, name in ends:
+                axes.barh(row, end - option.per_million, left=option.per_million, color=shade,
+                          label=name if row == 0 else None)  # fmt: skip
         axes.axvline(option.per_million, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(bars)), [f"{b.name}\n{b.low:.3g} .. {b.high:.3g}" for b in bars])
+        names = [f"{b.name}\n{short(b.low)} .. {short(b.high)}" for b in bars]
+        axes.set_yticks(range(len(bars)), names)
+        axes.legend(loc="lower right")
         axes.set_xlabel(f"{roi.currency} a million tokens")
         axes.set_title(option.cluster)
     figure.tight_layout()

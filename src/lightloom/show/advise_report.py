@@ -78,7 +78,7 @@ def _what_ifs(a: Advice) -> str:
         for w in a.what_ifs
     ]
     head = [_("change"), _("step"), _("saved"), _("how")]
-    return paragraph(text, "grey") + ranges(rows, _("What if")) + table(head, cells)
+    return paragraph(text, "grey") + ranges(rows, _("What if")) + table(head, cells, words=(3,))
 
 
 def _causes(a: Advice) -> str:

@@ -40,20 +40,27 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = (), left: int = 1
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    ids: Sequence[str] = (),
+    left: int = 1,
+    words: Sequence[int] = (),
 ) -> str:
-    """Return an HTML table; the first `left` columns are words, the others figures."""
-    head = "".join(f"<th{_class(i, left)}>{escape(name)}</th>" for i, name in enumerate(header))
+    """Return an HTML table; the first `left` columns and those in `words` are words, the others
+    figures."""
+    left_C = {*range(left), *words}
+    head = "".join(f"<th{_class(i in left_C)}>{escape(name)}</th>" for i, name in enumerate(header))
     body = []
     for n, row in enumerate(rows):
         key = f' id="{escape(ids[n], True)}"' if n < len(ids) and ids[n] else ""
-        cells = "".join(f"<td{_class(i, left)}>{escape(c)}</td>" for i, c in enumerate(row))
+        cells = "".join(f"<td{_class(i in left_C)}>{escape(c)}</td>" for i, c in enumerate(row))
         body.append(f"<tr{key}>{cells}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
-def _class(column: int, left: int) -> str:
-    return ' class="l"' if column < left else ""
+def _class(words: bool) -> str:
+    return ' class="l"' if words else ""
 
 
 def page(title: str, subtitle: str, verdict: str, sections: Sequence[Section], made: str) -> str:
