@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import FINITE, echo_json, json_option, seed_option
+from .options import FINITE, echo_json, json_option, say, seed_option
 
 
 @click.group()
@@ -77,7 +77,7 @@ def grid(channels: int, spacing: str, bands: str, rate: str, form: str, as_json:
     if as_json:
         echo_json({"bands": used, "channel_hz": need, "total_hz": channels * step})
         return
-    click.echo(
+    say(
         f"{channels} x {step / 1e9:g} GHz = {channels * step / 1e12:g} THz in band "
         f"{'+'.join(used)}; {bits / 1e9:g} Gb/s {form} takes {need / 1e9:g} GHz of each slot"
     )
@@ -104,15 +104,15 @@ def lock(low: float, high: float, seconds: float, no_loop: bool, seed: int, as_j
         echo_json(facts)
         return
     if no_loop:
-        click.echo(f"without a loop: {drift:,.0f} pm over {high - low:g} degrees (80 pm each)")
+        say(f"without a loop: {drift:,.0f} pm over {high - low:g} degrees (80 pm each)")
         return
     verdict = "holds" if out.worst_pm <= 5 and out.headroom > 0 else "does not hold"
-    click.echo(
+    say(
         f"{verdict}: residual {out.rms_pm:.2f} pm rms, {out.worst_pm:.2f} worst (limit 5 pm = 0.06 "
         f"degree); heater headroom {100 * out.headroom:.1f} %; open loop {drift:,.0f} pm"
     )
     if out.headroom <= 0:
-        click.echo("the heater is at its end: it cannot cool; lock at a higher temperature")
+        say("the heater is at its end: it cannot cool; lock at a higher temperature")
 
 
 @light.command()
@@ -138,7 +138,7 @@ def proof(
         echo_json({"needed_s": need, "proven_ber": shown, "verified": shown <= ber})
         return
     state = "verified" if shown <= ber else "not verified"
-    click.echo(
+    say(
         f"BER {ber:g}: {state}. {show_time(seconds)} with {errors} errors at {bits / 1e9:g} Gb/s "
         f"prove BER < {shown:.2e} ({100 * confidence:g} %); {ber:g} needs {show_time(need)} "
         "without error on every channel"
@@ -159,7 +159,7 @@ def phase(density: float, offset: str, as_json: bool) -> None:
     if as_json:
         echo_json({"linewidth_hz": width, "rms_rad": rms, "offset_hz": at})
         return
-    click.echo(
+    say(
         f"{density:g} rad/rtHz at {at / 1e3:g} kHz is a linewidth of {width / 1e3:,.1f} kHz and "
         f"{rms:.3g} rad rms from 1 kHz to 1 MHz (white frequency noise)"
     )
@@ -265,7 +265,7 @@ def line(
         echo_json(worst)
         return
     for name, q in worst.items():
-        click.echo(
+        say(
             f"{name}: worst channel {q['channel']} of {channels}: {q['total_db']:.2f} dB "
             f"(amplifiers {q['ase_db']:.2f}, nonlinearity {q['nli_db']:.2f})"
         )

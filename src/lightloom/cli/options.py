@@ -55,6 +55,13 @@ def seed_option(function: F) -> F:
     )(function)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a sentence in the chosen language."""
+    from lightloom.core.told import told
+
+    click.echo(told(text), err=err)
+
+
 def echo_json(noun: Any) -> None:
     """Print a noun (or a dict of nouns) as indented JSON."""
     from lightloom.core.files import encode_json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import cluster_option, echo_json, json_option
+from .options import cluster_option, echo_json, json_option, say
 
 if TYPE_CHECKING:
     from lightloom.core.placement import Placement
@@ -65,7 +65,7 @@ def gen(output: str, as_json: bool, **asked: Any) -> None:
     for note in made.notes:
         print_lines(f"note  {note}")
     if output:
-        click.echo(f"wrote {output}; next: lightloom topo check {output}", err=True)
+        say(f"wrote {output}; next: lightloom topo check {output}", err=True)
 
 
 def _ring_line(made: Topo) -> str:
@@ -233,7 +233,7 @@ def heat(plot: str, as_json: bool, **asked: Any) -> None:
         if made.plan:
             print_lines(f"slowest pair {show_time(h.slowest_s)} at full rate of its channels")
     if plot:
-        click.echo(f"wrote {plot}", err=True)
+        say(f"wrote {plot}", err=True)
 
 
 @topo.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import FINITE, cluster_option, echo_json, json_option, seed_option
+from .options import FINITE, cluster_option, echo_json, json_option, say, seed_option
 
 
 @click.group()
@@ -121,7 +121,7 @@ def assign(
     spans = ", ".join(
         f"{first}-{first + n - 1}" if n > 1 else f"{first}" for first, n in runs(path.mask)
     )
-    click.echo(f"{name}: fibre {path.links[0] % read.fibres}, channels {spans}")
+    say(f"{name}: fibre {path.links[0] % read.fibres}, channels {spans}")
 
 
 def _way_out(code: str) -> str:
@@ -150,7 +150,7 @@ def release(file: str, job: str) -> None:
     if not count:
         raise InputError(f"job {job!r} holds no light{nearest(job, owners)}")
     write_json(file, msgspec.structs.replace(read, lit=lit_of(pool)))
-    click.echo(f"{job}: {count} lightpaths dark")
+    say(f"{job}: {count} lightpaths dark")
 
 
 @wavelengths.command()
@@ -238,7 +238,7 @@ def defrag(
         "on a fixed grid neighbouring channels have no value of their own; continuity has",
     )
     if output:
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}", err=True)
 
 
 @wavelengths.command()
@@ -281,7 +281,7 @@ def replay(
         f"{test.title}: {policy}, {routes} routes by {order}, {erlang or test.erlang:g} Erlang",
         f"refused {100 * mean:.3f} % of {len(rows)} x {requests:,} requests",
     )
-    click.echo(f"{speed:,.0f} requests a CPU second, routes and log included", err=True)
+    say(f"{speed:,.0f} requests a CPU second, routes and log included", err=True)
     if erlang in (None, test.erlang):
         spread = f" ± {100 * test.spread:.2f}" if test.spread else ""
         print_lines(
