@@ -13,6 +13,8 @@ from .thrift import Thrift
 FUSED_LOSS = {"composer": 4.0, "bridge": 4.0}
 """Bytes per logit by stack: bf16 logits and bf16 gradient. llm-foundry `loss_fn:
 fused_crossentropy` (its default); Megatron-Bridge `cross_entropy_fusion_impl: te`."""
+COMPILED_LOSS = 2025
+"""Year from which torchtitan compiles the loss with the model (components/loss.py)."""
 EXPANDABLE = ("bridge", "torchtitan")
 """Stacks whose launchers grow segments: torchtitan run_train.sh; Megatron-Bridge
 scripts/performance (DGX Cloud executor, and the plug-in for its largest models); assumed for all
@@ -52,10 +54,13 @@ def thrift_of(
     if soft.flavour == "mindspeed" and "tune_" in notes and "pack" not in notes and s.cp == 1:
         filled = min(TUNING_TOKENS / s.seq, 1.0)
         said.append(f"instruction data not packed: {TUNING_TOKENS} tokens a sequence in memory")
+    loss = FUSED_LOSS.get(soft.flavour, 0.0)
+    if soft.flavour == "torchtitan" and soft.era >= COMPILED_LOSS and "torch.compile" in notes:
+        loss = 4.0
     return Thrift(
         remade=frozenset(remade), offloaded_layers=offloaded,
         shared_master="reuse-fp32-param" in (cells.get("zero_or_fsdp") or "").lower(),
         narrow_primary=recipes and s.precision in ("fp8", "mxfp8"),
-        logit_bytes=FUSED_LOSS.get(soft.flavour, 0.0), filled=filled,
+        logit_bytes=loss, filled=filled,
         expandable=soft.flavour in EXPANDABLE,
     ), tuple(said)  # fmt: skip

@@ -17,7 +17,7 @@ from lightloom.core.strategy import Strategy, Task
 
 from .columns import SCHEDULES, ZERO, Columns, columns_of
 from .precision import parse_precision
-from .thrift import NOTHING, Thrift
+from .thrift import USUAL, Thrift
 
 B8 = NDArray[np.bool_]
 INTERLEAVED, ZB_V, DUALPIPE_V = (SCHEDULES.index(s) for s in ("interleaved", "zb-v", "dualpipe-v"))
@@ -46,7 +46,7 @@ class Job:
     """Year of the software: decides which measured generation of kernels and overlap applies."""
     imbalance: float = 1.0
     """Tokens of the busiest expert rank over the mean (1: balanced routing)."""
-    thrift: Thrift = NOTHING
+    thrift: Thrift = USUAL
     """Memory that the software spares beside what a strategy says."""
 
     @property

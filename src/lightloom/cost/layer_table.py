@@ -277,14 +277,14 @@ def activation_bytes(
         wide, acts = np.zeros_like(wide), np.zeros_like(acts)
     if "mla" in spared:
         qkv = qkv * (a.compressed_B == 0)
-    if "attention" in spared:
-        qkv, out, lse = (np.zeros_like(x) for x in (qkv, out, lse))
     scores = np.zeros_like(lse)
     if not job.flash:
         square = t * c.seq
         scores = 5.0 * (a.heads_A / tp)[a.core_B] * square * a.attends_B
     every = norms + qkv + out + lse + latent + (1.0 + a.gated_B) * wide + acts + routed + scores
     entry = w * shard * h
+    if "attention" in spared:
+        every, lse, scores = entry + np.zeros_like(every), 0.0 * lse, 0.0 * scores
     if framework_of(job.framework).selective == "operators":
         half = 0.5 * (qkv + (1.0 + a.gated_B) * (wide + routed / 3.0) + 2.0 * entry)
         chosen = entry + half + out + lse

@@ -91,7 +91,9 @@ def model_states(job: Job, c: Columns, o: Owned, w: Widths) -> dict[str, F64]:
     if job.task == "lora":
         weights = weights + 2.0 * trained
     gradients = grad * (trained / s.gradients + trained_expert / s.expert_gradients)
-    master = np.minimum(w.master, 2.0) if job.thrift.shared_master else w.master
+    master = w.master
+    if job.thrift.shared_master:
+        master = np.where(c.zero > 0, 0.0, np.minimum(w.master, 2.0))
     per = (master + 2.0 * DTYPE_BYTES[c.optimizer_dtype]) * (1 - c.offload_optimizer)
     optimizer = per * (trained / s.optimizer + trained_expert / s.expert_optimizer)
     gathered = np.zeros_like(weights)

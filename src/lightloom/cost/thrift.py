@@ -10,11 +10,13 @@ class Thrift:
     """Memory that is not kept. None of it is priced in time: each hides or costs below 2 %."""
 
     remade: frozenset[str] = frozenset()
-    """Small modules that run again or wait in host memory: norm, act, mla, mlp, attention."""
+    """What runs again or waits in host memory: norm, act, mla, mlp; attention is MindSpeed's
+    swap-attention (attention waits on the host, the rest runs again, the input stays)."""
     offloaded_layers: int = 0
     """Layers of a stage whose activations wait in host memory."""
     shared_master: bool = False
-    """The fp32 copy is the bf16 weight and two bytes more (MindSpeed reuse-fp32-param)."""
+    """The fp32 copy is the bf16 weight and two bytes more (MindSpeed reuse-fp32-param); a sharded
+    one takes nothing beside the buffers of weights and gradients (baselines of 1, 2, 4 ranks)."""
     narrow_primary: bool = False
     """Narrow weights are the only copy beside the optimiser's (fp8 parameter gather)."""
     logit_bytes: float = 0.0
@@ -25,5 +27,5 @@ class Thrift:
     """Share of a sequence that holds tokens: batches not packed are padded to their longest."""
 
 
-NOTHING = Thrift()
-"""What a job spares unless it says so."""
+USUAL = Thrift(expandable=True)
+"""What a job spares unless it says so: emitted environments let segments grow."""
