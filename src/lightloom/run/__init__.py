@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .member import Session
 
 __all__ = ["session"]
 
@@ -18,6 +18,6 @@ def session() -> Session:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("torch", "run") from error
-    from .session import Session
+    from .member import Session
 
     return Session()

@@ -29,7 +29,7 @@ from . import board as b
 from .spec import Spec
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .member import Session
 
 TIMEOUT = timedelta(seconds=20)
 _BROKEN = ("gloo", "connection", "broken pipe", "timed out", "timeout", "nccl", "hccl", "aborted",

@@ -22,7 +22,7 @@ from .spec import Spec
 
 if TYPE_CHECKING:
     from .axes import Axes
-    from .session import Session
+    from .member import Session
 
 PATIENCE_S = 30.0
 """A replica whose groups broke though nobody died gives up after this: the rank is replaced."""

@@ -21,7 +21,7 @@ from .link import Link
 from .spec import Spec
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .member import Session
 
 COMMITTED, CHANGED, HALTED = "committed", "changed", "halted"
 _LOSS = struct.Struct("<Qd")

@@ -61,7 +61,7 @@ class Call(NamedTuple):
 def call_of(kind: str, op: str, tensor: torch.Tensor, root: int = -1) -> Call:
     """Return the collective the calling line of the script makes."""
     frame = sys._getframe(1)
-    skip = ("lightloom/run/guard", "lightloom/run/session", "lightloom/run/collective", "/torch/")
+    skip = ("lightloom/run/guard", "lightloom/run/member", "lightloom/run/collective", "/torch/")
     while frame.f_back and any(s in frame.f_code.co_filename for s in skip):
         frame = frame.f_back
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
