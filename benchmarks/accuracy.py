@@ -157,8 +157,8 @@ def choosing(cal: Calibration) -> None:
 def fitting(cal: Calibration) -> None:
     rows = [r for r in shipped_rows() if r.core and r.job is not None]
     fits = [r for r in rows if r.job and peak_of(r, cal) <= r.job.usable]
-    say("\nNo folds: memory has no fitted constants, but what is read into blanks was chosen with these "
-        "rows in view.")  # fmt: skip
+    say("\nNo folds: memory has no fitted constants, but what is read into blanks was chosen with "
+        "these rows in view.")  # fmt: skip
     say(f"\nRuns that ran judged to fit: {len(fits)} of {len(rows)} core rows "
         f"({percent(len(fits) / len(rows))}).")  # fmt: skip
 
