@@ -97,8 +97,8 @@ def test_two_failures_in_one_step_and_a_kill_during_recovery(train: Train) -> No
 
 
 def test_a_warm_spare_takes_the_slot_and_the_global_batch_stays(train: Train) -> None:
-    hurt = train(ranks=2, spares=1, steps=40, faults=("rank:0@step25",), deterministic=True)
-    calm = train(ranks=2, steps=40, deterministic=True)
+    hurt = train(ranks=2, spares=1, steps=320, faults=("rank:0@step300",), deterministic=True)
+    calm = train(ranks=2, steps=320, deterministic=True)
     assert hurt.losses == calm.losses and hurt.world == 2
     assert [r.decision for r in hurt.recoveries] == ["spare"]
 
