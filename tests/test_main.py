@@ -47,3 +47,12 @@ def test_a_wrong_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         door.main(["plam"])
     assert error.value.code == 2
     assert "plan" in capsys.readouterr().err
+
+
+def test_json_is_english_in_every_language(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fit", "llama-3.1-8b", "--now", "dgx-a100", "--candidates", "dgx-h100", "--json"]
+    texts = []
+    for lang in ("en", "zh"):
+        door.main(["--lang", lang, *words])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]

@@ -27,10 +27,23 @@ class Finite(click.types.FloatParamType):
 FINITE = Finite()
 
 
+def english(_context: click.Context, _option: click.Parameter, value: bool) -> bool:
+    """Return the flag; JSON is for programs and speaks English whatever the language chosen."""
+    if value:
+        from lightloom.core.lang import set_language
+
+        set_language("en")
+    return value
+
+
 def json_option(function: F) -> F:
     """Add ``--json``."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="print JSON, field names as in the nouns"
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=english,
+        help="print JSON, field names as in the nouns",
     )(function)
 
 
