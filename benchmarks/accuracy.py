@@ -72,18 +72,17 @@ def errors_of(steps: np.ndarray, measured: np.ndarray) -> tuple[float, float, fl
     return float(np.median(e)), float(np.quantile(e, 0.9)), float(e.mean())
 
 
-def ablation(cal: Calibration) -> None:
-    rows = core_rows()
-    measured = np.array([r.measured for r in rows])
-    folds = folds_of([r.fold for r in rows], FOLDS)
-    prefix = folds_of([r.prefix for r in rows], 0)
+def ablation_cases(
+    cal: Calibration,
+) -> list[tuple[str, Calibration, list[tuple[object, str, object]]]]:
+    """Return each case: its name, its constants, and what is patched for it."""
     kinds = calibration_step.KINDS
     plain = dict.fromkeys(kinds, ("*",))
     no_surface = msgspec.structs.replace(
         cal, kernels=msgspec.structs.replace(cal.kernels, surfaces=False))  # fmt: skip
     one_rate = msgspec.structs.replace(
         cal, comm=msgspec.structs.replace(cal.comm, efficiency={"*": 1.0}))  # fmt: skip
-    cases: list[tuple[str, Calibration, list[tuple[object, str, object]]]] = [
+    return [
         ("the model as it ships", cal, []),
         ("kernel laws without measured surfaces", no_surface, []),
         (
@@ -122,10 +121,17 @@ def ablation(cal: Calibration) -> None:
         ("experts' casts launch nothing", cal, [(layer_table, "EXPERT_KERNELS", 0.0)]),
         ("networks at their full link rate", one_rate, []),
     ]
+
+
+def ablation(cal: Calibration) -> None:
+    rows = core_rows()
+    measured = np.array([r.measured for r in rows])
+    folds = folds_of([r.fold for r in rows], FOLDS)
+    prefix = folds_of([r.prefix for r in rows], 0)
     say("\n## What each part of the model buys (step time, core rows)\n")
     say("| model | folds: median | p90 | MAPE | source left out: median | p90 |")
     say("|---|---|---|---|---|---|")
-    for name, used, patches in cases:
+    for name, used, patches in ablation_cases(cal):
         for where, what, value in patches:
             patch = mock.patch.object(where, what, value)
             patch.start()

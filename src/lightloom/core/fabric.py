@@ -11,8 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from .source import Source
-
 LevelKind = Literal[
     "switch", "full-mesh", "mesh", "torus", "ring", "fat-tree", "rail", "dragonfly", "spine"
 ]
@@ -122,9 +120,3 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if level.name == self.domain:
                 return self.cards_below(index)
         return self.cards_below(0) if self.levels else 1
-
-
-class FabricSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Origin of fabric figures: key ``level.field`` or ``*``."""
-
-    sources: dict[str, Source]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lightloom.core.plan import Plan
 
-from .bundle import EmittedFile, Setting, head, lines_of, quote
+from .bundle import EmittedFile, Setting, head, lines_of
 from .topology import nodes_of
 
 PORT = 29500
@@ -75,8 +75,3 @@ def numa_file(plan: Plan) -> EmittedFile:
     ]
     text = lines_of("#!/usr/bin/env bash", head(plan, "memory next to the card"), lines)
     return EmittedFile("numa.sh", text, executable=True)
-
-
-def command_text(settings: Iterable[Setting]) -> str:
-    """Return settings as one shell-quoted line."""
-    return " ".join(quote(word) for item in settings for word in item.words)

@@ -40,19 +40,6 @@ def emit(plan: Plan) -> Bundle:
     )
 
 
-def all_settings(plan: Plan) -> list[Setting]:
-    """Return every flag of the launch, for other targets that embed the command."""
-    return [
-        *model_settings(plan.model),
-        *vocabulary(plan),
-        *parallel_settings(plan),
-        *batch_settings(plan),
-        *precision_settings(plan),
-        *memory_settings(plan),
-        *training_settings(),
-    ]
-
-
 def vocabulary(plan: Plan) -> list[Setting]:
     """Return vocabulary size, padded as Megatron pads it (to 128 x tp)."""
     return [

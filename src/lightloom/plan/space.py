@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightloom.core.errors import InputError, nearest
-from lightloom.core.strategy import Strategy
 from lightloom.cost.columns import RECOMPUTE, SCHEDULES, ZERO, Columns, make_columns
 from lightloom.cost.frameworks import framework_of
 from lightloom.cost.job import Job, legal
@@ -300,9 +299,3 @@ def keys_of(found: Columns) -> I64:
     for column in (found.pp, found.dp, found.cp, found.ep):
         key = key * 20011 + column
     return key
-
-
-def is_same_degrees(a: Strategy, b: Strategy) -> bool:
-    """Return whether two strategies have the same tp, pp, dp, cp, ep."""
-    names = ("tp", "pp", "dp", "cp", "ep")
-    return all(getattr(a, n) == getattr(b, n) for n in names)
