@@ -23,7 +23,9 @@ class StagePart(Part):
         self.schedule: Any = None
 
     def regroup(self, mesh: Any) -> None:
-        """Make stage and schedule on the new group."""
+        """Make stage and schedule on the new group; a single stage needs neither."""
+        if self.stages == 1:
+            return
         stage = PipelineStage(
             self.module, self.stage, self.stages, torch.device("cpu"), group=mesh["pp"].get_group()
         )
@@ -33,6 +35,11 @@ class StagePart(Part):
         """Return the mean loss on the last stage, None elsewhere."""
         inputs, target = self.split(batch)
         losses: list[torch.Tensor] = []
+        if self.stages == 1:
+            for x, y in zip(inputs.chunk(self.micro), target.chunk(self.micro), strict=True):
+                losses.append(self.loss_of(self.module(x), y))
+                (losses[-1] / self.micro).backward()
+            return torch.stack(losses).mean().detach()
         if self.stage == 0:
             self.schedule.step(inputs)
             return None
@@ -53,14 +60,24 @@ def pipeline(make: Callable[[], torch.nn.Module],
 
     `stage_of(model, stage, stages)` cuts the model, `split(batch)` gives (inputs, target),
     `loss_of(output, target)` the last stage's loss; `micro` parts of a micro-batch are in flight.
-    With `plan(stage)` the stage's matrices are also cut over the ``tp`` axis.
+    With `plan(stage)` the stage's matrices are also cut over the ``tp`` axis. A layout without one
+    of the axes gives stages that are not cut, or a whole model.
     """
 
+    def whole(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        inputs, target = split(batch)
+        return loss_of(model(inputs), target)
+
     def build(mesh: Any) -> Part:
-        stage, stages = mesh["pp"].get_local_rank(), mesh["pp"].size()
-        module = stage_of(make(), stage, stages)
-        if plan is not None:
+        named = mesh.mesh_dim_names
+        stage, stages = 0, 1
+        if "pp" in named:
+            stage, stages = mesh["pp"].get_local_rank(), mesh["pp"].size()
+        module = stage_of(make(), stage, stages) if stages > 1 else make()
+        if plan is not None and "tp" in named:
             module = wrap_tensor.cut(module, mesh["tp"], plan(module))
+        if stages == 1:
+            return wrap_tensor.TensorPart(module, whole)
         return StagePart(module, stage, stages, micro, split, loss_of)
 
     return build
