@@ -32,7 +32,7 @@ os.environ["LIGHTLOOM_HOME"] = str(WORK / "runs")
 import run_peers  # noqa: E402
 
 from lightloom.core.runs import RunReport  # noqa: E402
-from lightloom.run import launch, snapshot  # noqa: E402
+from lightloom.run import launch, sharded, snapshot  # noqa: E402
 from lightloom.run.report import report  # noqa: E402
 from lightloom.run.spec import Spec  # noqa: E402
 
@@ -308,7 +308,7 @@ def points() -> None:
     for seed in range(500):
         child = os.fork()
         if child == 0:
-            first = snapshot.newest(folder)[0]
+            first = sharded.newest(folder)[0]
             for step in range(first + 1, first + 200):
                 write_one(folder, step, float(step), size=400_000)
             os._exit(0)

@@ -78,7 +78,7 @@ with ll.session() as s:
     assert "shapes cannot be multiplied" in log, "raised, not waited for"
 
 
-def test_shards_must_divide_the_ranks_and_take_no_snapshots() -> None:
+def test_shards_must_divide_the_ranks() -> None:
     found = CliRunner().invoke(run, ["start", "--example", "axes", "--ranks", "3", "--shards", "2"])
     assert found.exception is not None and "3 ranks" in str(found.exception)
 

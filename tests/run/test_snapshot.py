@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from lightloom.core.errors import InputError, RunError
-from lightloom.run import convert, snapshot
+from lightloom.run import convert, sharded, snapshot
 from lightloom.run import state as st
 
 pytestmark = pytest.mark.torch
@@ -37,7 +37,9 @@ def pack(step: int, value: float, size: int = 20_000) -> tuple[bytes, memoryview
 
 def save(folder: Path, step: int, value: float, keep: int = 3, size: int = 20_000) -> Path:
     toc, data = pack(step, value, size)
-    return snapshot.write(folder, step, step * 3, toc, data, keep=keep)
+    path = snapshot.write(folder, step, step * 3, toc, data)
+    sharded.prune(folder, "", step, keep)
+    return path
 
 
 def test_written_read_and_pruned(tmp_path: Path) -> None:
@@ -46,8 +48,8 @@ def test_written_read_and_pruned(tmp_path: Path) -> None:
     assert [p.name for p in snapshot.folders(tmp_path)] == [
         "step-00000020", "step-00000030", "step-00000040",
     ]  # fmt: skip
-    assert snapshot.newest(tmp_path) == (40, 120)
-    assert snapshot.newest(tmp_path, before=40) == (30, 90)
+    assert sharded.newest(tmp_path) == (40, 120)
+    assert sharded.newest(tmp_path, before=40) == (30, 90)
     layout, memory = snapshot.read(tmp_path / "step-00000040")
     tensors = [st.view(memory, p) for p in layout.pieces]
     whole = st.build(layout.tree, tensors)

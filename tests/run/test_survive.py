@@ -11,7 +11,7 @@ import pytest
 from run_jobs import SMALL, Train, finish, script
 
 from lightloom.core.timeline_file import read_timeline
-from lightloom.run import launch, snapshot
+from lightloom.run import launch, sharded
 from lightloom.run.spec import load
 
 pytestmark = pytest.mark.torch
@@ -40,7 +40,7 @@ def test_an_agent_dies_with_its_ranks_and_rank_0_later(train: Train) -> None:
     assert hurt.losses[:11] == pytest.approx(calm.losses[:11], rel=1e-5)
     # rank 0 was the last one: the run says so, and the snapshot remains
     assert hurt.state == "failed" and "no process is left" in hurt.why
-    assert snapshot.newest(Path(hurt.folder) / "snapshots")[0] == 10
+    assert sharded.newest(Path(hurt.folder) / "snapshots")[0] == 10
 
 
 def test_the_last_replica_without_a_snapshot_is_gone_and_the_run_says_so(train: Train) -> None:
@@ -145,7 +145,7 @@ def test_a_damaged_snapshot_is_passed_over_and_a_full_disk_stops_nothing(train: 
     assert hurt.state == "done" and hurt.steps == 30
     assert any(f.code == "snapshot-failed" for f in hurt.findings)
     folder = Path(hurt.folder)
-    assert snapshot.newest(folder / "snapshots")[0] == 10, "20 is damaged, 30 did not fit"
+    assert sharded.newest(folder / "snapshots")[0] == 10, "20 is damaged, 30 did not fit"
     assert not list((folder / "snapshots").glob(".step-*"))
     assert launch.resume(folder, load(folder)).resume.endswith("step-00000010")
     assert finish(folder).steps == 30

@@ -46,12 +46,14 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 def _show(name: str, as_json: bool, check: bool) -> bool:
     from lightloom.core.errors import InputError
     from lightloom.run.report import snapshots as rows_of
+    from lightloom.run.sharded import parts
     from lightloom.run.snapshot import MANIFEST
     from lightloom.show.run import show_snapshots
 
     folder = _folder(name)
     if (folder / MANIFEST).exists():
-        rows = [r for r in rows_of(folder.parent, check) if Path(r.path).name == folder.name]
+        first = str(parts(folder)[0])
+        rows = [r for r in rows_of(parts(folder)[0].parent, check) if r.path == first]
     else:
         rows = rows_of(folder, check)
     if check and not rows:

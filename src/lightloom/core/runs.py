@@ -46,6 +46,8 @@ class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """What is wrong with it; empty when every byte is right."""
     checked: bool = False
+    shards: int = 1
+    """Ranks that wrote it together, each its part."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,11 +25,10 @@ from lightloom.recover.record import Epoch, Rules
 from lightloom.recover.suspect import verdict
 
 from . import board as b
-from . import faults, flight, nursery, system, talk, wire
+from . import faults, flight, nursery, sharded, snapshot, system, talk, wire
 from . import nest as nests
 from .log import Log
 from .net import Net
-from .snapshot import newest, position
 from .spec import doors as all_doors
 from .spec import load
 
@@ -72,6 +71,7 @@ class Agent:
         self.state = self._start(joins)
         self.first = self.state.durable
         self.nest = nests.Nest(folder, me, self.spec)
+        self.shelf = sharded.Shelf(folder)
         self.writer, self.writer_link = nests.start_writer(folder, me)
         self.net.watch(self.nest.link, self._on_nursery)
         self.net.watch(self.writer_link, self._on_writer)
@@ -86,16 +86,16 @@ class Agent:
         if joins:
             others = tuple(d.agent for d in all_doors(self.folder) if d.alive)
             return protocol.start(self.me, others, rules, number=-1)
-        step, cursor = position(Path(spec.resume)) if spec.resume else (0, 0)
+        step, cursor = snapshot.position(Path(spec.resume)) if spec.resume else (0, 0)
         return protocol.start(self.me, tuple(range(spec.agents)), rules, step, cursor)
 
     def _on_frame(self, sender: int, frame: Any) -> None:
         if isinstance(frame, wire.Stop):
             self._stop(frame.at)
         elif isinstance(frame, wire.Waiting):
-            self.elsewhere[sender] = (
-                frame.number, frame.step, frame.seconds, system.now_ns()
-            )  # fmt: skip
+            self.elsewhere[sender] = (frame.number, frame.step, frame.seconds, system.now_ns())
+        elif isinstance(frame, wire.Damaged):
+            self.feed(m.Snapshot(*self.shelf.older(frame.step)))
         else:
             self.feed(m.Received(sender, frame))
 
@@ -103,6 +103,7 @@ class Agent:
         if self.over or self.state.leaving:
             return
         self.log.event("agent-death", lost=agent, members=self._members_of(agent))
+        self._look_at_disk()
         self.feed(m.AgentDead(agent))
         count = self._members_of(agent) or 1
         self.later(RESPAWN_S, lambda: self._replace_agent(agent, count))
@@ -257,8 +258,8 @@ class Agent:
         elif isinstance(said, talk.Holds):
             self.feed(m.RankHolds(rank.uid, said.number))
         elif isinstance(said, talk.Save):
-            body = msgspec.msgpack.encode((said.step, said.cursor, said.path, said.urgent))
-            self.writer_link.send(body)
+            self.shelf.writing += 1
+            self.writer_link.send(msgspec.msgpack.encode(said))
         elif isinstance(said, talk.Applied):
             self.log.event("applied", uid=rank.uid, step=said.step, epoch=said.number)
         elif isinstance(said, talk.Note):
@@ -268,7 +269,8 @@ class Agent:
                 self._fail(said.text, code=6, everywhere=True)
         elif isinstance(said, talk.BadSnapshot):
             self.log.event("bad-snapshot", step=said.step, why=said.why)
-            self.feed(m.Snapshot(*newest(self.folder / "snapshots", before=said.step)))
+            self.net.tell_all(wire.Damaged(said.step))
+            self.feed(m.Snapshot(*self.shelf.older(said.step)))
         elif isinstance(said, talk.End):
             rank.ended = True
             self._ended(rank, said.step)
@@ -339,18 +341,26 @@ class Agent:
             self.net.unwatch(self.writer_link)
             if not self.over:
                 self.log.event("writer-death")
+                self.shelf.writing = 0
                 self.writer.wait()
                 self.writer, self.writer_link = nests.start_writer(self.folder, self.me)
                 self.net.watch(self.writer_link, self._on_writer)
                 for rank in self.nest.members():
                     self.nest.tell(rank, talk.Saved(-1, "the snapshot writer died; started again"))
             return
-        step, cursor, why, seconds, size = msgspec.msgpack.decode(data)
-        self.log.event("snapshot", step=step, why=why, seconds=seconds, bytes=size)
-        if not why:
-            self.feed(m.Snapshot(step, cursor))
+        self.shelf.writing -= 1
+        step, place, why, seconds, size = msgspec.msgpack.decode(data)
+        self.log.event("snapshot", step=step, place=place, why=why, seconds=seconds, bytes=size)
+        self._look_at_disk()
         for rank in self.nest.members():
-            self.nest.tell(rank, talk.Saved(step, why))
+            self.nest.tell(rank, talk.Saved(step, why, place))
+
+    def _look_at_disk(self) -> bool:
+        """Tell the protocol of the newest snapshot, whoever wrote it; False if none is or comes."""
+        found = self.shelf.newest(self.state.durable)
+        if found[0] >= 0:
+            self.feed(m.Snapshot(*found))
+        return found[0] >= 0 or self.shelf.writing > 0
 
     # ---- stop and time -----------------------------------------------------------------------
 
@@ -387,10 +397,8 @@ class Agent:
 
     def _maybe_over(self) -> None:
         """Everything owned has ended in peace."""
-        started = self.births and self.nest.open
-        if not self.nest.ranks and (
-            self.state.leaving or (started and self.state.epoch.number <= 0)
-        ):
+        idle = self.births and self.nest.open and self.state.epoch.number <= 0
+        if not self.nest.ranks and (self.state.leaving or idle):
             self.over = True
             self.log.event("over")
 
@@ -405,7 +413,7 @@ class Agent:
             for rank in self.nest.ranks.values():
                 self.nest.tell(rank, talk.Finish())
             self._maybe_over()
-        elif protocol.hopeless(self.state):
+        elif protocol.hopeless(self.state) and not self._look_at_disk():
             at = self.state.durable
             self._fail(f"every replica is lost and there is no snapshot: {at} steps are gone",
                        code=6, everywhere=True)  # fmt: skip

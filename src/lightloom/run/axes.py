@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lightloom.core.errors import RunError
 
 from . import axes_exchange, talk
 from . import board as b
+from .layout import Box
 from .spec import Spec
 
 if TYPE_CHECKING:
@@ -74,6 +76,16 @@ class _Piece:
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values this rank has of a tensor, sharing memory."""
     return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def box_of(name: str, tensor: torch.Tensor) -> Box:
+    """Return where this rank's values lie in the whole tensor."""
+    at: tuple[int, ...] = (0,) * tensor.dim()
+    if isinstance(tensor, DTensor):
+        _, at = compute_local_shape_and_global_offset(
+            tensor.shape, tensor.device_mesh, tensor.placements
+        )
+    return Box(name, tuple(tensor.shape), tuple(at), tuple(local_of(tensor).shape))
 
 
 def sockets() -> dict[int, str]:
@@ -196,8 +208,18 @@ class Axes:
         self.session.parameters = self.own
         assert self.arena is not None
         self.arena.bind(self.own)
+        self._say_where(named)
         self.shard = shard
         self.drop()
+
+    def _say_where(self, named: list[tuple[str, torch.nn.Parameter]]) -> None:
+        """Tell snapshots which part of the whole model this is."""
+        tracked = self.session.tracked
+        names = {id(own): name for own, (name, _) in zip(self.own, named, strict=True)}
+        tracked.boxes = tuple(box_of(name, p) for name, p in named)
+        tracked.order = tuple(
+            names[id(p)] for group in self.optimizer.param_groups for p in group["params"]
+        )
 
     def _mesh(self) -> Any:
         from torch.distributed.device_mesh import init_device_mesh
@@ -280,10 +302,5 @@ def axes(session: Session, build: Build,
         raise RunError(
             f"axes {degrees}: this script runs alone",
             out=f"lightloom run --shards {math.prod(degrees.values())} --ranks N -- train.py",
-        )
-    if session.spec.snapshot_every:
-        raise RunError(
-            "snapshots of sharded state are not written in this release",
-            out="--snapshot-every 0; replicas and spares carry the state",
         )
     return Axes(session, build, optimizer, largest, degrees)

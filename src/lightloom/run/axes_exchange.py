@@ -85,6 +85,22 @@ class AxesExchange(exchange.Exchange):
         self.axes, self.shard_arena, self.folder = axes, arena, folder
         self.column: list[ar.Peer] = []
 
+    @property
+    def owner(self) -> bool:
+        """Whether this rank takes snapshots of its shard: those of the first replica do."""
+        first = self.epoch.uids[: self.axes.shards] if self.epoch is not None else ()
+        return not self.idle and self.link.uid in first
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which part of a replica this rank holds, and of how many."""
+        return self.slot % self.axes.shards, self.axes.shards
+
+    @property
+    def others(self) -> list[ar.Peer]:
+        """The ranks that take snapshots of the other shards."""
+        return [p for p in self.peers[: self.axes.shards] if p is not self.own]
+
     def enter(self, epoch: Epoch) -> bool:
         """Put an epoch in force: groups of the old one end, the step is begun again."""
         whole = super().enter(epoch)
@@ -128,6 +144,8 @@ class AxesExchange(exchange.Exchange):
     def _reduce(self, step: int) -> float | None:
         """Sum the own slice over the column."""
         assert self.epoch is not None
+        saver = self.axes.session.saver
+        self.link.board.set(b.FULL, int(saver is not None and saver.full(step)))
         work = self.epoch.work(step)
         if self.spec.deterministic:
             shards, by_slot = self.axes.shards, {m.uid: m.slot for m in self.epoch.members}
@@ -145,6 +163,7 @@ class AxesExchange(exchange.Exchange):
         self.arena.deliver(0)
         squares: list[Any] = [exchange._float(p.board.get(b.NORM)) for p in self.peers]
         self._norm = math.sqrt(sum(squares))
+        self.full = any(p.board.get(b.FULL) for p in self.peers[: self.axes.shards])
 
     def _compare(self) -> None:
         """Compare checksums within the column: other shards have other parameters."""

@@ -9,10 +9,11 @@ import mmap
 from typing import Final
 
 SIZE: Final = 3 * mmap.PAGESIZE
-MARK, PHASE, STEP, EPOCH, READY, AT, KILLED, OFFER, NORM, PRINT = range(10)
+MARK, PHASE, STEP, EPOCH, READY, AT, KILLED, OFFER, NORM, PRINT, FULL, LAST = range(12)
 """Words: progress counter; phase; step; epoch; key of the published gradients; time of the mark;
 time of an injected kill; epoch for which state is offered; sum of squares of the own slice (bits);
-step and checksum of the parameters."""
+step and checksum of the parameters; whether no snapshot can begin; last step of the run whose
+snapshot is written, or given up, plus one."""
 TEXT: Final = 512
 """Offset of the text region."""
 TEXT_SIZE: Final = 1024

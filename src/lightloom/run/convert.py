@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from lightloom.core.errors import InputError, MissingExtraError
 
-from . import snapshot
+from . import joined, sharded, snapshot
 from . import state as st
 
 
@@ -29,21 +30,34 @@ def pick(folder: Path, step: int | None) -> Path:
     if (folder / snapshot.MANIFEST).exists():
         return folder
     if step is not None:
-        path = folder / snapshot.name_of(step)
-        known = [str(int(p.name[5:])) for p in snapshot.folders(folder)]
-        if not path.exists():
-            raise InputError(f"no snapshot of step {step}; there are: {', '.join(known) or 'none'}")
-        return path
-    found = snapshot.newest_path(folder)
+        known = {p.name: p for p in sharded.folders(folder)}
+        if snapshot.name_of(step) not in known:
+            there = ", ".join(str(int(name[5:])) for name in known) or "none"
+            raise InputError(f"no snapshot of step {step}; there are: {there}")
+        return known[snapshot.name_of(step)]
+    found = sharded.newest_path(folder)
     if found is None:
         raise InputError(f"no snapshot in {folder} verifies", out="lightloom snapshots verify")
     return found
 
 
 def load(path: Path) -> tuple[st.Layout, dict[str, torch.Tensor]]:
-    """Return (table of contents, name -> tensor) of one snapshot, every byte checked."""
-    layout, memory = snapshot.read(path)
-    return layout, {p.name: st.view(memory, p) for p in layout.pieces}
+    """Return (table of contents, name -> tensor) of one snapshot, every byte checked.
+
+    The parts of shards are joined to whole tensors.
+    """
+    if len(sharded.parts(path)) == 1:
+        layout, memory = snapshot.read(path)
+        return layout, {p.name: st.view(memory, p) for p in layout.pieces}
+    parts = joined.given(path)
+    state, order = joined.whole(parts)
+    first = parts[0].layout
+    tree, named = st.flatten(state)
+    pieces, total = st.plan(named)
+    layout = msgspec.structs.replace(
+        first, pieces=pieces, tree=tree, total=total, boxes=(), order=order
+    )
+    return layout, dict(named)
 
 
 def export(path: Path, target: Path, kind: str, everything: bool) -> int:
@@ -103,15 +117,13 @@ def from_dcp(source: Path, target: Path, step: int) -> Path:
         layout = st.decode(own.numpy().tobytes())
         named = [(p.name, state[p.name]) for p in layout.pieces]
         step = layout.step
-        cursor, tree = layout.cursor, layout.tree
+        cursor, tree, order = layout.cursor, layout.tree, layout.order
     else:
         nested = {"model": {k.removeprefix("model."): v for k, v in state.items()}}
         tree, named = st.flatten(nested)
-        cursor = 0
+        cursor, order = 0, ()
     pieces, total = st.plan(named)
-    layout = st.Layout(step=step, cursor=cursor, pieces=pieces, tree=tree, total=total)
+    layout = st.Layout(step=step, cursor=cursor, pieces=pieces, tree=tree, total=total, order=order)
     memory = bytearray(max(total, 1))
     st.copy_in(layout, [t for _, t in named], memory, 0)
-    return snapshot.write(
-        target, step, cursor, st.encode(layout), memoryview(memory)[:total], keep=1 << 30
-    )
+    return snapshot.write(target, step, cursor, st.encode(layout), memoryview(memory)[:total])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import OrderedDict
 
 import torch
 from torch import nn
@@ -73,10 +74,10 @@ def split(batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def stage_of(model: nn.Module, stage: int, stages: int) -> nn.Module:
-    """Return the model with only one stage's layers."""
-    parts = list(model.parts)
+    """Return the model with only one stage's layers, under the names of the whole model."""
+    parts = list(model.parts.named_children())
     size = -(-len(parts) // stages)
-    model.parts = nn.Sequential(*parts[stage * size : (stage + 1) * size])
+    model.parts = nn.Sequential(OrderedDict(parts[stage * size : (stage + 1) * size]))
     return model
 
 

@@ -51,6 +51,8 @@ class Exchange:
         """Messages that came during a small collective; heard at the next safe point."""
         self.loss: float | None = None
         """Mean loss of the step last voted for."""
+        self.full = False
+        """Whether some shard cannot begin a snapshot of the step committed: then none does."""
         own = msgspec.json.decode(self.info(), type=ar.Info)
         self.own = ar.Peer(link.uid, own, link.board, arena.memory)
         self.known[link.uid] = self.own
@@ -67,6 +69,16 @@ class Exchange:
     def owner(self) -> bool:
         """Whether this rank takes the snapshots: the first member does."""
         return self.epoch is not None and not self.idle and self.epoch.uids[0] == self.link.uid
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which part of a replica this rank holds, and of how many."""
+        return 0, 1
+
+    @property
+    def others(self) -> list[ar.Peer]:
+        """The ranks that take snapshots of the other shards."""
+        return []
 
     @property
     def lead(self) -> int:

@@ -99,7 +99,7 @@ def stop(folder: Path, hard: bool = False) -> bool:
 
 def resume(folder: Path, spec: Spec, steps: int | None = None) -> Spec:
     """Start a stopped run again from its newest snapshot that verifies."""
-    from .snapshot import newest_path
+    from .sharded import newest_path
 
     if living(folder):
         raise RunError(f"run {spec.name} is running", out=f"lightloom run status {spec.name}")
@@ -120,8 +120,9 @@ def archive(folder: Path) -> None:
     lives = len(list(folder.glob("life-*")))
     target = folder / f"life-{lives + 1}"
     target.mkdir()
-    for path in (*folder.glob("agent-*"), *folder.glob("rank-*"), *folder.glob("fired-*")):
-        path.rename(target / path.name)
+    for kind in ("agent", "rank", "fired", "axes", "group"):
+        for path in folder.glob(f"{kind}-*"):
+            path.rename(target / path.name)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

@@ -28,6 +28,18 @@ class Piece(msgspec.Struct, frozen=True):
     """Bytes."""
 
 
+class Box(msgspec.Struct, frozen=True):
+    """Where one rank's part of a parameter lies in the whole parameter."""
+
+    name: str
+    whole: tuple[int, ...]
+    """Shape of the whole parameter."""
+    at: tuple[int, ...]
+    """First element of the part along each dimension."""
+    shape: tuple[int, ...]
+    """Shape of the part."""
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Table of contents of a state, plus everything in it that is not a tensor."""
 
@@ -38,6 +50,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """The nested state: ``["t", i]`` is piece i, ``["d", pairs]``, ``["l"|"u", items]``."""
     total: int = 0
     """Bytes of all pieces."""
+    boxes: tuple[Box, ...] = ()
+    """Parameters of a part that axes made; empty for whole replicas."""
+    order: tuple[str, ...] = ()
+    """Names of those parameters in the order of the optimiser."""
+    mark: str = ""
+    """Which course of the training this is: equal on all shards that belong together."""
 
 
 def encode(layout: Layout) -> bytes:

@@ -24,7 +24,7 @@ from lightloom.core.errors import InputError, RunError
 from lightloom.recover.record import SNAPSHOT, Epoch
 
 from . import board as b
-from . import checks, data, exchange, faults, guard, handover, saver, snapshot, system, talk
+from . import checks, data, exchange, faults, guard, handover, saver, system, talk
 from . import state as st
 from .arena import Arena
 from .link import Link
@@ -56,7 +56,6 @@ class Session:
         self.saver: saver.Saver | None = None
         self.watch = checks.LossWatch()
         self.applied_in = -1
-        self.warm = False
         self.wrap: Any = None
         """Axes that cut the model (see axes.py); None for whole replicas."""
         self._real: list[tuple[Any, Any]] = []
@@ -77,7 +76,7 @@ class Session:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None and self.link is not None and not self.finished and self.exchange:
-            self._leave()
+            self._leave(early=True)
 
     # ---- what the script may ask ---------------------------------------------------------------
 
@@ -166,12 +165,13 @@ class Session:
         while True:
             self._boundary(ex)
             if self._halted():
-                break
+                if self._leave():
+                    return
+                continue
             index = self._next(ex)
             if self.seeded:
                 self._seed(index)
             yield source.get(index)
-        self._leave()
 
     def _alone(self, source: data.Source) -> Iterator[Any]:
         """Run without agents: one rank, nothing to lose it to."""
@@ -197,7 +197,7 @@ class Session:
         else:
             ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec, self.folder)
         self.exchange = ex
-        self.saver = saver.Saver(link, self.tracked)
+        self.saver = saver.Saver(link, self.tracked, self.folder)
         self.post = guard.Post(ex)
         if self.wrap is None:  # with axes, torch's whole group is one replica
             guard.install(ex, self.post, self._even)
@@ -360,15 +360,7 @@ class Session:
             ex.link.send(talk.Applied(ex.epoch.number, self.applied, system.now_ns()))
         if self.applied % checks.EVERY == 0 or self.applied == ex.epoch.base + 1:
             ex.fingerprint(checks.fingerprint(self.parameters), self.applied)
-        every = self.spec.snapshot_every
-        if every and ex.owner and not self.warm:
-            self.warm = True
-            self.saver.warm()
-        last = self.applied == self.total
-        if every and self.applied % every == 0 and ex.owner and not last:
-            cursor = ex.epoch.position(self.applied + 1)
-            if not self.saver.begin(self.applied, cursor):
-                ex.note("snapshot-skipped", f"step {self.applied}: the writer is still busy")
+        self.saver.due(self, ex)
 
     def _hear(self, ex: exchange.Exchange, messages: list[Any]) -> None:
         """Act on what the agent said at a point where the state is at a committed step."""
@@ -427,8 +419,8 @@ class Session:
         if self.saver.thread is not None:
             self.saver.settle()
         if donor == SNAPSHOT:
-            assert self.folder is not None
-            self._load(ex, epoch)
+            if not self.saver.load(self, ex, epoch):
+                return
         else:
             giver, heard = ex.meet(donor), []
             while giver is None or not handover.accept(
@@ -444,34 +436,23 @@ class Session:
         self.applied = epoch.base
         ex.link.send(talk.Holds(epoch.number))
 
-    def _load(self, ex: exchange.Exchange, epoch: Epoch) -> None:
-        assert self.folder is not None
-        where = snapshot.at_step(self.folder, self.spec.resume, epoch.base)
-        try:
-            layout, memory = snapshot.read(where)
-            self.tracked.unpack(layout, memory, 0)
-        except InputError as error:
-            ex.link.send(talk.BadSnapshot(epoch.base, str(error)))
-            ex.idle = True
-
     # ---- the end -------------------------------------------------------------------------------
 
     def _halted(self) -> bool:
         stopped = 0 <= self.stop_at <= self.applied
         return self.applied >= self.total or stopped or self.finished
 
-    def _leave(self) -> None:
-        """Save the last state, wait until nothing can be lost any more, and go."""
+    def _leave(self, early: bool = False) -> bool:
+        """Save the last state, wait until nothing can be lost any more; False to train on."""
         ex = self.exchange
         assert ex is not None and self.saver is not None
         saved = False
         while not self.finished:
+            if not early and not self._halted():
+                return False
             ex.link.mark(b.ENDED)
-            if ex.owner and not saved:
-                self._save_last(ex)
-                saved = True
-                ex.link.send(talk.End(self.applied))
-            elif not saved:
+            waiting = ex.idle and ex.slot >= 0
+            if not saved and not waiting and (not ex.owner or self.saver.last(self, ex)):
                 ex.link.send(talk.End(self.applied))
                 saved = True
             owner = ex.owner
@@ -479,18 +460,4 @@ class Session:
             saved = saved and owner == ex.owner
             if ex.idle and not self.finished:
                 self._boundary(ex)
-
-    def _save_last(self, ex: exchange.Exchange) -> None:
-        assert ex.epoch is not None and self.saver is not None
-        if not self.spec.snapshot_every:
-            return
-        self.saver.settle()
-        step, tries = self.applied, 0
-        while step not in self.saver.done and tries < 3:
-            if step not in self.saver.busy:
-                tries += 1
-                if self.saver.begin(step, ex.epoch.position(step + 1), urgent=True):
-                    self.saver.settle()
-            self._hear(ex, ex.link.messages(1.0))
-            if self.saver.done.get(step):
-                ex.note("snapshot-failed", f"step {step}: {self.saver.done.pop(step)}")
+        return True

@@ -10,7 +10,7 @@ from lightloom.core.errors import InputError
 from lightloom.core.finding import Finding
 from lightloom.core.runs import Recovery, RunReport, RunState, SnapshotInfo
 
-from . import snapshot
+from . import sharded, snapshot
 from .launch import events
 from .log import read_lines
 from .spec import Spec, living, load
@@ -225,19 +225,19 @@ def _findings(found: list[Event]) -> list[Finding]:
 
 def snapshots(folder: Path, check: bool = False) -> list[SnapshotInfo]:
     """Return the snapshots of a folder, oldest first; `check` reads every byte."""
-    out = []
-    for path in snapshot.folders(folder) if folder.is_dir() else []:
-        try:
-            m = snapshot.manifest(path)
-            problem = snapshot.verify(path) if check else ""
-            out.append(
-                SnapshotInfo(path=str(path), step=m.step, cursor=m.cursor, bytes=m.size,
-                             made_s=m.made_s, problem=problem, checked=check)
-            )  # fmt: skip
-        except InputError as error:
-            step = int(path.name.rsplit("-", 1)[-1])
-            out.append(
-                SnapshotInfo(path=str(path), step=step, cursor=0, bytes=0, made_s=0.0,
-                             problem=str(error), checked=True)
-            )  # fmt: skip
-    return out
+    return [_info(path, check) for path in sharded.folders(folder)]
+
+
+def _info(path: Path, check: bool) -> SnapshotInfo:
+    parts = sharded.parts(path)
+    try:
+        found = [snapshot.manifest(p) for p in parts]
+        return SnapshotInfo(
+            path=str(path), step=found[0].step, cursor=found[0].cursor,
+            bytes=sum(m.size for m in found), made_s=max(m.made_s for m in found),
+            problem=sharded.verify(path) if check else "", checked=check, shards=len(parts),
+        )  # fmt: skip
+    except InputError as error:
+        step = int(path.name.rsplit("-", 1)[-1])
+        return SnapshotInfo(path=str(path), step=step, cursor=0, bytes=0, made_s=0.0,
+                            problem=str(error), checked=True, shards=len(parts))  # fmt: skip

@@ -1,9 +1,10 @@
 """Snapshots on disk: immutable, checked, complete or absent.
 
 ``snapshots/step-00000050/`` holds ``state.bin`` (tensors, 64-byte aligned), ``layout.bin`` (table
-of contents) and ``manifest.json``. Data are written to a hidden folder and synced, the manifest is
-written last, the folder is renamed and its parent synced. A CRC-32 per 4 MiB of data, one of the
-table and one of the manifest itself: a flipped bit anywhere is found.
+of contents) and ``manifest.json``; sharded.py says where the folders of shards lie. Data are
+written to a hidden folder and synced, the manifest is written last, the folder is renamed and its
+parent synced. A CRC-32 per 4 MiB of data, one of the table and one of the manifest itself: a
+flipped bit anywhere is found.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import shutil
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ def name_of(step: int) -> str:
 
 def write(
     folder: Path, step: int, cursor: int, toc: bytes, data: memoryview, *, run: str = "",
-    rest: Callable[[], None] | None = None, keep: int = 3,
+    rest: Callable[[], None] | None = None,
 ) -> Path:  # fmt: skip
     """Write a snapshot and return its folder; on any error nothing visible is left.
 
-    `rest` is called after each chunk: the pace. The `keep` newest snapshots stay.
+    `rest` is called after each chunk: the pace. One of the same step and course stays as it is.
     """
     final = folder / name_of(step)
-    if (final / MANIFEST).exists():
+    if mark_of(final) == decode(toc).mark:
         return final
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{final.name}.{secrets.token_hex(4)}"
@@ -89,7 +90,6 @@ def write(
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    prune(folder, keep)
     return final
 
 
@@ -130,9 +130,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` snapshots, and drafts that writers left when killed."""
-    for old in folders(folder)[: -keep or None]:
+def remove(paths: Iterable[Path], folder: Path) -> None:
+    """Delete snapshots of a folder, and drafts that writers left there when killed."""
+    for old in paths:
         (old / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(old, ignore_errors=True)
     for draft in folder.glob(".step-*"):
@@ -168,6 +168,14 @@ def layout(path: Path) -> Layout:
     if zlib.crc32(toc) != found.layout_sum:
         raise InputError(f"snapshot {path}: layout.bin: the checksum is wrong")
     return decode(toc, f"snapshot {path}")
+
+
+def mark_of(path: Path) -> str | None:
+    """Return which course of the training a snapshot is of; None if that cannot be read."""
+    try:
+        return layout(path).mark
+    except InputError:
+        return None
 
 
 def read(path: Path) -> tuple[Layout, mmap.mmap]:
@@ -218,30 +226,10 @@ def verify(path: Path) -> str:
     return ""
 
 
-def newest(folder: Path, before: int | None = None) -> tuple[int, int]:
-    """Return (step, cursor) of the newest snapshot that verifies; (-1, 0) without one."""
-    found = newest_path(folder, before)
-    return position(found) if found else (-1, 0)
-
-
-def newest_path(folder: Path, before: int | None = None) -> Path | None:
-    """Return the newest snapshot that verifies, older than step `before` if given."""
-    for path in reversed(folders(folder)):
-        if (before is None or path.name < name_of(before)) and not verify(path):
-            return path
-    return None
-
-
 def position(path: Path) -> tuple[int, int]:
     """Return (step, micro-batches consumed) of a snapshot."""
     found = manifest(path)
     return found.step, found.cursor
-
-
-def at_step(run: Path, resume: str, step: int) -> Path:
-    """Return where the snapshot of `step` lies: among this run's own, or the one resumed."""
-    own = run / "snapshots" / name_of(step)
-    return own if (own / MANIFEST).exists() or not resume else Path(resume)
 
 
 def part(path: Path, piece: Piece, start: int, stop: int) -> bytes:

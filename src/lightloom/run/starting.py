@@ -13,7 +13,7 @@ from lightloom.core.event import parse_fault
 from lightloom.core.files import read_json
 from lightloom.core.plan import Plan
 
-from . import engines, launch, preflight, snapshot
+from . import engines, launch, preflight, sharded
 from .spec import Spec, find, fresh_name, home, load
 
 RANK_FAULTS = ("rank", "hang", "nan", "slow")
@@ -56,8 +56,7 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         steps=options["steps"] or (300 if example else 0), seed=options["seed"],
         deterministic=options["deterministic"], rescale=options["batch"] == "rescale",
         wait=options["wait"], least=options["least"], fabric=options["fabric"],
-        snapshot_every=options["snapshot_every"] if shards == 1 else 0,
-        keep=options["keep"], on_nan=options["on_nan"],
+        snapshot_every=options["snapshot_every"], keep=options["keep"], on_nan=options["on_nan"],
         respawn=not options["no_respawn"], faults=faults, plan=plan_path if plan else "",
         engine=options.get("on", "local"), shards=shards,
         cwd=os.getcwd(), resume=_source(options["source"]),
@@ -70,18 +69,16 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
 
 
 def _sharded(ranks: int, shards: int, snapshots: int) -> list[str]:
-    """Raise unless the ranks are whole replicas; say what sharded runs leave out."""
+    """Raise unless the ranks are whole replicas; say what the loss of a rank costs."""
     if ranks % shards:
         raise InputError(
             f"{ranks} ranks are no whole replicas of {shards} shards",
             out=f"--ranks {(ranks // shards + 1) * shards} --shards {shards}",
         )
-    if shards == 1:
+    if shards == 1 or ranks > shards:
         return []
-    notes = [] if not snapshots else ["no snapshots: sharded state is kept by the replicas alone"]
-    if ranks == shards:
-        notes.append("one replica: a lost rank has no other holder of its shard; the run then ends")
-    return notes
+    way = "rewinds to the newest snapshot" if snapshots else "ends"
+    return [f"one replica: a lost rank has no other holder of its shard; the run then {way}"]
 
 
 def _present(fabric: str) -> None:
@@ -98,10 +95,10 @@ def _source(path: str | None) -> str:
     if not path:
         return ""
     folder = Path(path).resolve()
-    problem = snapshot.verify(folder)
+    problem = sharded.verify(folder)
     if problem:
         raise InputError(f"--from {path}: {problem}", out="lightloom snapshots list")
-    return str(folder)
+    return str(sharded.parts(folder)[0])
 
 
 def _faults(texts: tuple[str, ...], ranks: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import torch
 
 from lightloom.core.errors import RunError
 
-from .layout import ALIGN, Layout, Piece, decode, encode
+from .layout import ALIGN, Box, Layout, Piece, decode, encode
 
 __all__ = ["Layout", "Piece", "Tracked", "copy_in", "decode", "encode", "flatten", "plan", "view"]
 
@@ -82,6 +82,10 @@ class Tracked:
 
     def __init__(self) -> None:
         self.things: dict[str, Any] = {}
+        self.boxes: tuple[Box, ...] = ()
+        """Where this rank's parameters lie in the whole model, if axes cut it ..."""
+        self.order: tuple[str, ...] = ()
+        """... and their names in the order of the optimiser."""
 
     def add(self, name: str, thing: Any) -> None:
         """Track an object with state_dict and load_state_dict."""
@@ -93,8 +97,19 @@ class Tracked:
         """Return the table of contents and the live tensors (not copies)."""
         tree, named = flatten({k: v.state_dict() for k, v in self.things.items()})
         pieces, total = plan(named)
-        layout = Layout(step=step, cursor=cursor, pieces=pieces, tree=tree, total=total)
+        layout = Layout(
+            step=step, cursor=cursor, pieces=pieces, tree=tree, total=total, boxes=self.boxes,
+            order=self.order or self._order(),
+        )  # fmt: skip
         return layout, [t for _, t in named]
+
+    def _order(self) -> tuple[str, ...]:
+        """Return the names of the parameters in the order of the optimiser, if it is known."""
+        model, optimizer = self.things.get("model"), self.things.get("optimizer")
+        groups = getattr(optimizer, "param_groups", ())
+        names = {id(p): n for n, p in getattr(model, "named_parameters", tuple)()}
+        found = [names.get(id(p)) for group in groups for p in group["params"]]
+        return tuple(n for n in found if n) if all(found) else ()
 
     def unpack(self, layout: Layout, memory: Any, start: int) -> None:
         """Load a state that lies in `memory` from byte `start`."""
@@ -105,7 +120,10 @@ class Tracked:
             t if p.name.startswith("model.") else t.clone()
             for p, t in zip(layout.pieces, tensors, strict=True)
         ]
-        whole = build(layout.tree, kept)
+        self.load(build(layout.tree, kept))
+
+    def load(self, whole: dict[str, Any]) -> None:
+        """Load a nested state."""
         with torch.no_grad():
             for name, thing in self.things.items():
                 thing.load_state_dict(whole[name])

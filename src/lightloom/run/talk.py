@@ -48,6 +48,8 @@ class Save(msgspec.Struct, frozen=True, tag=True):
     path: str
     """/proc/PID/fd/N of the memory."""
     urgent: bool = False
+    place: str = ""
+    """Folder of the shard inside ``snapshots``; empty for a whole replica."""
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):
@@ -91,6 +93,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
 
     step: int
     why: str = ""
+    place: str = ""
 
 
 class Halt(msgspec.Struct, frozen=True, tag=True):

@@ -47,8 +47,14 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
+class Damaged(msgspec.Struct, frozen=True, tag=True):
+    """A rank of the sender could not load its part of the snapshot of `step`."""
+
+    step: int
+
+
 Frame = (
-    Hello | Proof | Stop | Waiting | m.Beat | m.Prepare | m.Promise | m.Refuse | m.Accept
+    Hello | Proof | Stop | Waiting | Damaged | m.Beat | m.Prepare | m.Promise | m.Refuse | m.Accept
     | m.Accepted | m.Decided
 )  # fmt: skip
 _encoder = msgspec.msgpack.Encoder()

@@ -20,7 +20,7 @@ import msgspec
 from lightloom.core.errors import InputError
 from lightloom.core.event import Fault, parse_fault
 
-from . import snapshot, system
+from . import sharded, snapshot, system, talk
 from .spec import Spec, load
 
 SHARE = 0.35
@@ -55,22 +55,22 @@ def main(fd: int, run: Path, agent: int) -> None:
         data = link.recv(1 << 16)
         if not data:
             return
-        step, cursor, path, urgent = msgspec.msgpack.decode(data)
+        said = msgspec.msgpack.decode(data, type=talk.Save)
         count += 1
         began, size, why = time.monotonic(), 0, ""
         try:
-            _disk(faults, step)
-            size = save(run, spec, step, cursor, path, urgent)
-            _hurt(run, faults, count, step)
+            _disk(faults, said.step)
+            size = save(run, spec, said)
+            _hurt(run / "snapshots" / said.place, faults, count, said.step)
         except (OSError, InputError) as error:
             why = f"{type(error).__name__}: {error}"
-        answer = (step, cursor, why, time.monotonic() - began, size)
+        answer = (said.step, said.place, why, time.monotonic() - began, size)
         link.send(msgspec.msgpack.encode(answer))
 
 
-def save(run: Path, spec: Spec, step: int, cursor: int, path: str, urgent: bool) -> int:
+def save(run: Path, spec: Spec, said: talk.Save) -> int:
     """Write one snapshot from a rank's memory; returns its bytes."""
-    memory = system.attach(path)
+    memory = system.attach(said.path)
     if memory is None:
         raise InputError("the rank died before its buffer was mapped")
     toc_size, start = struct.unpack_from("<QQ", memory, 0)
@@ -79,10 +79,12 @@ def save(run: Path, spec: Spec, step: int, cursor: int, path: str, urgent: bool)
 
     total = decode(toc).total
     data = memoryview(memory)[start : start + total]
+    folder = run / "snapshots"
     snapshot.write(
-        run / "snapshots", step, cursor, toc, data, run=spec.name, keep=spec.keep,
-        rest=None if urgent else Pace(),
+        folder / said.place, said.step, said.cursor, toc, data, run=spec.name,
+        rest=None if said.urgent else Pace(),
     )  # fmt: skip
+    sharded.prune(folder, said.place, said.step, spec.keep)
     data.release()
     memory.close()
     return total
@@ -96,12 +98,12 @@ def _disk(faults: list[Fault], step: int) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
-def _hurt(run: Path, faults: list[Fault], count: int, step: int) -> None:
+def _hurt(folder: Path, faults: list[Fault], count: int, step: int) -> None:
     """Damage the n-th snapshot after it was written: a flipped bit, a lost tail."""
     for fault in faults:
         if fault.kind != "snapshot" or fault.where != str(count):
             continue
-        target = run / "snapshots" / snapshot.name_of(step) / "state.bin"
+        target = folder / snapshot.name_of(step) / "state.bin"
         with open(target, "r+b") as stream:
             if fault.much == "truncate":
                 stream.truncate(target.stat().st_size // 2)

@@ -116,12 +116,14 @@ def show_snapshots(rows: list[SnapshotInfo], console: Console | None = None) -> 
         out.print(_("no snapshots here"))
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("step", "size", "made", "state"):
+    for name in ("step", "shards", "size", "made", "state"):
         table.add_column(_(name), overflow="fold")
     for r in rows:
         good = _("every byte right") if r.checked else _("not checked")
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r.made_s)) if r.made_s else "-"
-        table.add_row(str(r.step), show_bytes(r.bytes), made, told(r.problem) or good)
+        table.add_row(
+            str(r.step), str(r.shards), show_bytes(r.bytes), made, told(r.problem) or good
+        )
     out.print(table)
 
 
