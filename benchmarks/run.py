@@ -350,16 +350,26 @@ def _flips(path: Path) -> int:
 
 
 def goodput() -> None:
-    """A failure every 60 steps."""
-    steps = int(os.environ.get("STEPS", "1200"))
-    faults = tuple(f"rank:{i % 3}@step{60 * (i + 1)}" for i in range(steps // 60 - 1))
-    found = train(faults=faults, steps=steps, spares=1, limit_s=1800)
+    """A failure every 60 steps, for MINUTES; the peers that can go on the same."""
+    minutes = float(os.environ.get("MINUTES", "20"))
+    end = time.monotonic() + 60 * minutes
+    faults = tuple(f"rank:{i % 3}@step{60 * (i + 1)}" for i in range(int(30 * minutes)))
+
+    def watch(folder: Path) -> None:
+        if time.monotonic() > end:
+            launch.stop(folder)
+
+    found = train(watch, faults=faults, steps=1_000_000, spares=1, limit_s=60 * minutes + 120)
     lost = sum(r.recovery_s for r in found.recoveries)
-    row("goodput", f"goodput, a failure every 60 steps ({found.wall_s / 60:.1f} min, "
-        f"{len(found.recoveries)} failures)",
-        f"{found.goodput or 0:.1%} ({lost:.1f} s in recoveries, {found.lost_steps} lost)",
-        "torchrun: 60 steps, then its restart of 8-11 s and up to 10 steps again", ">= 97 %",
-        (found.goodput or 0) >= 0.97)  # fmt: skip
+    python, peers = run_peers.venv(), []
+    for kind in os.environ.get("GOODPUT_PEERS", "torchrun torchft torchft-2s").split():
+        share, steps, failures = run_peers.goodput(kind, python, minutes)
+        peers.append(f"{kind} {share:.1%} ({steps} steps, {failures} failures)")
+        print(peers[-1], flush=True)
+    row("goodput", f"goodput, a failure every 60 steps ({minutes:g} min each)",
+        f"{found.goodput or 0:.1%} ({found.steps} steps, {len(found.recoveries)} failures, "
+        f"{lost:.1f} s in recoveries, {found.lost_steps} lost)",
+        "; ".join(peers) or "-", ">= 97 %", (found.goodput or 0) >= 0.97)  # fmt: skip
 
 
 def schedules() -> None:

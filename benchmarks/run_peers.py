@@ -93,6 +93,18 @@ class Job:
             time.sleep(0.01)
         return None
 
+    def top(self) -> int:
+        """Return the highest step any rank has committed."""
+        return max((s for _, s, _ in self.steps), default=0)
+
+    def lives(self, rank: int) -> bool:
+        """Return whether a rank said its PID and still runs (a zombie does not)."""
+        try:
+            state = Path(f"/proc/{self.pids[rank]}/stat").read_text().rpartition(")")[2].split()[0]
+        except (KeyError, OSError):
+            return False
+        return state not in "ZX"
+
     def close(self) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -137,7 +149,7 @@ def trial(kind: str, python: Path) -> tuple[float, int] | None:
             job.close()
 
 
-def _torchft(job: Job, python: Path, steps: str, kind: str) -> None:
+def _torchft(job: Job, python: Path, steps: str, kind: str) -> int:
     p, join = port(), "60000" if kind == "torchft" else "2000"
     lighthouse = str(python.parent / "torchft_lighthouse")
     job.start([lighthouse, "--min_replicas", "1", "--join_timeout_ms", join,
@@ -146,6 +158,60 @@ def _torchft(job: Job, python: Path, steps: str, kind: str) -> None:
     for rank in range(3):
         job.start([str(python), "job_torchft.py", str(rank), steps, str(port())],
                   TORCHFT_LIGHTHOUSE=f"http://localhost:{p}")  # fmt: skip
+    return p
+
+
+def goodput(kind: str, python: Path, minutes: float, every: int = 60) -> tuple[float, int, int]:
+    """Kill a rank every `every` steps of the job, for a while; a torchft replica is started again.
+
+    Returns (goodput, steps kept, failures): steps x the mean step before the first failure / wall.
+    """
+    job, steps = Job(), "1000000"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            lighthouse = _begin(kind, job, python, steps, f"{folder}/ck.pt")
+            if not job.wait_step(5, 120):
+                print(kind, "did not start:", *job.tail[-6:], sep="\n  ")
+                return 0.0, 0, 0
+            return _disturb(kind, job, python, minutes, every, lighthouse)
+        finally:
+            job.close()
+
+
+def _begin(kind: str, job: Job, python: Path, steps: str, checkpoint: str) -> int:
+    """Start a peer that may restart without end; returns the lighthouse's port."""
+    if kind == "torchrun":
+        job.start(
+            [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
+             "--max-restarts=100000", "--monitor-interval=0.1", "job_ddp.py", steps, checkpoint],
+            TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+        )  # fmt: skip
+        return 0
+    return _torchft(job, python, steps, kind)
+
+
+def _disturb(kind: str, job: Job, python: Path, minutes: float, every: int, lighthouse: int
+             ) -> tuple[float, int, int]:  # fmt: skip
+    end, failures, due = time.monotonic() + 60 * minutes, 0, every
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        if job.top() < due:
+            continue
+        victim = next((r for r in (failures % 3, 0, 1, 2) if job.lives(r)), None)
+        if victim is None:
+            continue
+        job.kill_rank(victim)
+        failures, due = failures + 1, job.top() + every
+        if kind.startswith("torchft"):
+            job.start([str(python), "job_torchft.py", str(victim), "1000000", str(port())],
+                      TORCHFT_LIGHTHOUSE=f"http://localhost:{lighthouse}")  # fmt: skip
+    first: dict[int, int] = {}
+    for _, s, t in sorted(job.steps, key=lambda row: row[2]):
+        first.setdefault(s, t)
+    calm = (first[every - 5] - first[10]) / (every - 15)
+    begin, last = min(first), job.top()
+    wall = time.monotonic_ns() - first[begin]
+    return (last - begin) * calm / wall, last, failures
 
 
 if __name__ == "__main__":

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as hs
 
-from lightloom.recover.decide import Ready, balanced, decide, sticky
-from lightloom.recover.record import SNAPSHOT, Epoch, Member, Rank, Rules, may_speak, write_quorum
+from lightloom.recover.decide import LINK, Ready, balanced, decide, sticky
+from lightloom.recover.record import (
+    RECUT,
+    SNAPSHOT,
+    Epoch,
+    Kept,
+    Member,
+    Rank,
+    Rules,
+    may_speak,
+    write_quorum,
+)
 from lightloom.recover.simulate import simulate
 from lightloom.recover.suspect import Sample, judge, look, slept_s, verdict
 
@@ -64,6 +75,7 @@ def epoch_of(*uids: int, shards: int = 1, **more: object) -> Epoch:
     members = tuple(Member(i, u, 0) for i, u in enumerate(uids))
     share = balanced(uids, len(uids) // shards, 4)
     fields = {"number": 3, "agents": (0,), "members": members, "base": 7, "first": share,
+              "shards": shards,
               "share": share, "cursor": 28} | more  # fmt: skip
     return Epoch(**fields)  # type: ignore[arg-type]
 
@@ -93,6 +105,80 @@ def test_a_rank_inside_a_replica_is_replaced_from_its_own_shard_or_the_replica_i
     without = decide(rules, before, 8, (0,), ready(11, 14), (-1, 0))
     assert without is not None and without.uids == (11, 14), "a holder of the shard moves over"
     assert without.joins == ()
+
+
+def kept(uid: int, step: int, shard: int = 0, layout: int = 0, life: int = 0, number: int = -1
+         ) -> Kept:  # fmt: skip
+    return Kept(uid, step, shard, layout, life, number, info=f"memory of {uid}")
+
+
+def test_a_spare_gets_the_state_of_a_lost_rank_out_of_what_an_agent_keeps() -> None:
+    rules = Rules(slots=2, shards=2, micro_batches=1)
+    before = epoch_of(11, 12, shards=2)
+    live = ready(11, 20)
+    assert decide(rules, before, 8, (0,), live, (-1, 0)) is None, "shard 1 is nowhere"
+    after = decide(rules, before, 8, (0,), live, (5, 5), kept=[kept(12, 8, shard=1)])
+    assert after is not None and after.joins == ((20, 12),) and after.kept == (12,)
+    assert after.lost == 0 and dict(after.infos)[12] == "memory of 12"
+
+
+def test_a_copy_counts_only_if_it_is_the_committed_state() -> None:
+    rules = Rules(slots=1, micro_batches=1)
+    before = epoch_of(11)
+    for wrong in (
+        kept(11, 7), kept(11, 9), kept(11, 8, life=1), kept(11, 8, number=2), kept(11, 8, layout=1)
+    ):  # fmt: skip
+        assert decide(rules, before, 8, (0,), ready(20), (-1, 0), kept=[wrong]) is None, wrong
+    for right in (kept(11, 8), kept(11, 8, number=3)):
+        after = decide(rules, before, 8, (0,), ready(20), (-1, 0), kept=[right])
+        assert after is not None and after.joins == ((20, 11),)
+
+
+def test_too_few_for_a_replica_re_plan_and_come_back() -> None:
+    rules = Rules(slots=4, shards=4, fallbacks=(2, 1), micro_batches=2)
+    before = epoch_of(11, 12, 13, 14, shards=4)
+    memory = [kept(14, 9, shard=3)]
+    less = decide(rules, before, 9, (0,), ready(11, 12, 13), (-1, 0), kept=memory)
+    assert less is not None and (less.layout, less.shards, len(less.members)) == (1, 2, 2)
+    assert dict(less.sources) == {0: 11, 1: 12, 2: 13, 3: 14} and less.kept == (14,)
+    assert set(dict(less.joins).values()) == {RECUT}
+    assert less.position(10) == before.position(10), "no sample is lost or seen twice"
+    waits = msgspec.structs.replace(rules, wait=True)
+    assert decide(waits, before, 9, (0,), ready(11, 12, 13), (-1, 0), kept=memory) is None
+    again = msgspec.structs.replace(less, joins=())
+    more = decide(rules, again, 12, (0,), ready(11, 12, 13, 15), (-1, 0))
+    assert more is not None and (more.layout, len(more.members)) == (0, 4)
+    assert more.source_layout == 1 and dict(more.sources) == {0: 11, 1: 12}
+
+
+def test_a_cut_that_failed_begins_again_from_the_old_parts() -> None:
+    rules = Rules(slots=4, shards=4, fallbacks=(2, 1), micro_batches=2)
+    less = decide(rules, epoch_of(11, 12, 13, 14, shards=4), 9, (0,), ready(11, 12, 13), (-1, 0),
+                  kept=[kept(14, 9, shard=3)])  # fmt: skip
+    assert less is not None
+    memory = [kept(14, 9, shard=3), kept(12, 9, shard=1)]
+    after = decide(rules, less, 9, (0,), ready(11, 13), (-1, 0), kept=memory)
+    assert after is not None and after.sources == less.sources and after.kept == (12, 14)
+    assert decide(rules, less, 9, (0,), ready(11, 13), (-1, 0), kept=memory[:1]) is None
+
+
+def test_who_was_to_give_the_state_still_holds_it_when_the_taker_dies() -> None:
+    rules = Rules(slots=2, shards=1, micro_batches=2, least=1)
+    before = epoch_of(20, joins=((20, 11),))
+    after = decide(rules, before, 7, (0,), ready(11), (-1, 0))
+    assert after is not None and after.uids == (11,) and after.joins == ()
+
+
+def test_a_broken_link_makes_the_groups_again_and_then_takes_another_way() -> None:
+    rules = Rules(slots=2, micro_batches=2)
+    epoch = epoch_of(11, 12)
+    for times in (1, 2, 3):
+        after = decide(rules, epoch, 7, (0,), ready(11, 12), (-1, 0), LINK)
+        assert after is not None and after.uids == (11, 12) and after.joins == ()
+        assert (after.regroups, after.rerouted) == (times, times >= 2)
+        epoch = after
+    calm = decide(rules, epoch, 9, (0,), ready(11, 12), (-1, 0), "rank 3 lost")
+    assert calm is not None and calm.regroups == 0 and calm.rerouted
 
 
 def test_without_a_holder_all_rewind_and_without_a_snapshot_nothing_is_decided() -> None:

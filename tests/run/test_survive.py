@@ -44,7 +44,7 @@ def test_an_agent_dies_with_its_ranks_and_rank_0_later(train: Train) -> None:
 
 
 def test_the_last_replica_without_a_snapshot_is_gone_and_the_run_says_so(train: Train) -> None:
-    hurt = train(ranks=1, faults=("rank:0@step5",))
+    hurt = train(ranks=1, copies="off", faults=("rank:0@step5",))
     assert hurt.state == "failed" and "4 steps are gone" in hurt.why
 
 

@@ -15,7 +15,7 @@ from .options import echo_json, json_option, seed_option
                    "disk@step50=full, nan:rank:0@step7")  # fmt: skip
 @click.option("--random", "count", type=click.IntRange(0, 500), default=0,
               help="so many random faults, seeded")  # fmt: skip
-@click.option("--ranks", type=click.IntRange(2, 64), help="processes  [default: the run's, or 3]")
+@click.option("--ranks", type=click.IntRange(1, 64), help="processes  [default: the run's, or 3]")
 @click.option("--spares", type=click.IntRange(0, 16), default=0)
 @click.option("--agents", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--steps", type=click.IntRange(4), help="steps of the drill  [default: 100]")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .options import echo_json, json_option, seed_option
+from .run_replan import SHARDS
 
 
 class StartOrVerb(click.Group):
@@ -42,8 +43,11 @@ def run() -> None:
 )
 @click.option("--ranks", type=click.IntRange(1, 512), help="processes  [default: the plan's, or 3]")
 @click.option("--spares", type=click.IntRange(0, 64), default=0, help="warm processes in reserve")
-@click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="ranks that hold one copy of the model together (tp x pp x fsdp)")  # fmt: skip
+@click.option("--shards", type=SHARDS, metavar="N|plan",
+              help="ranks that hold one copy of the model together "
+              "(tp x pp x fsdp); plan: its pp, cp and tp  [default: 1]")  # fmt: skip
+@click.option("--replan", metavar="off|auto|LAYOUTS", help="layouts for when too few ranks are left"
+              ": pp=2,tp=2/tp=2  [default: auto with --shards plan]")  # fmt: skip
 @click.option("--agents", type=click.IntRange(1, 64), help="failure domains  [default: 2, or 1]")
 @click.option("--on", type=click.Choice(["local", "torchrun", "ray", "slurm", "kubernetes",
               "mindspore"]), default="local", show_default=True,
@@ -63,6 +67,9 @@ def run() -> None:
               help="steps; 0 for none")  # fmt: skip
 @click.option("--keep", type=click.IntRange(1), default=3, show_default=True,
               help="snapshots on disk")  # fmt: skip
+@click.option("--copies", type=click.Choice(["auto", "on", "off"]), default="auto",
+              show_default=True, help="keep each step's state in the agents' memory, too; auto: "
+              "where no other replica holds it")  # fmt: skip
 @click.option("--on-nan", type=click.Choice(["skip", "stop", "apply"]), default="skip",
               show_default=True, help="a step with NaN or infinity")  # fmt: skip
 @click.option("--drill", multiple=True, metavar="FAULT", help="rank:1@step40, hang:rank:1@step80")
@@ -76,10 +83,12 @@ def start(words: tuple[str, ...], as_json: bool, detach: bool, **options: Any) -
     """Start a run and follow it."""
     from lightloom.run import engines, starting
 
+    from .run_replan import price
+
     if options["on"] in engines.FILES:
         _written(engines.write(words, options), as_json)
         return
-    spec, notes = starting.specify(words, options)
+    spec, notes = starting.specify(words, options, price)
     for note in notes:
         click.echo(note, err=True)
     folder = starting.launch_run(spec, options["resume"])

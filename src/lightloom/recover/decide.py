@@ -1,8 +1,10 @@
-"""What to do about a loss: keep, spare, shrink, drop a replica, rewind, wait. Pure.
+"""What to do about a loss: keep, spare, shrink, drop a replica, re-plan, rewind, wait. Pure.
 
-Cheapest first: a spare takes the slot and gets the state from a holder of the same shard; without
-one the replica is dropped and its micro-batches move; without any holder all members rewind to the
-newest snapshot together; without a snapshot nothing is decided and everything is kept.
+Cheapest first: a spare takes the slot and gets the state from a holder of the same shard, or from
+the copy an agent keeps of it; without one the replica is dropped and its micro-batches move; when
+no whole replica is left the members are cut by the next layout of the plan and take their parts out
+of the old ones; without any holder of a shard all members rewind to the newest snapshot together;
+without a snapshot nothing is decided and everything is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from .record import SNAPSHOT, Epoch, Member, Rank, Rules
+from .record import RECUT, SNAPSHOT, Epoch, Kept, Member, Rank, Rules
+
+LINK = "link lost"
+"""Why an epoch only makes its groups again: they broke and nobody died."""
+
+
+REROUTE = 2
+"""Times groups are made again for the same step before another way is taken."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -19,6 +28,20 @@ class Ready(msgspec.Struct, frozen=True):
 
     rank: Rank
     agent: int
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a decision is made from."""
+
+    base: int
+    """Last committed step."""
+    ready: Mapping[int, Ready]
+    holds: Mapping[int, int]
+    """Live ranks that hold the state at `base` -> which shard of it."""
+    donors: Mapping[int, int]
+    """Shard of the layout before -> who has it at `base`: a holder, else a rank kept somewhere."""
+    kept: Mapping[tuple[int, int], Kept]
+    """(uid of a lost rank, layout) -> what is kept of it."""
 
 
 def balanced(uids: tuple[int, ...], replicas: int, micro_batches: int) -> tuple[int, ...]:
@@ -43,27 +66,27 @@ def sticky(before: tuple[int, ...], leads: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fill(
-    rules: Rules, before: Epoch, ready: Mapping[int, Ready], holds: frozenset[int]
+    rules: Rules, before: Epoch, ready: Mapping[int, Ready], holds: Mapping[int, int]
 ) -> list[Member]:
     """Return members slot by slot: survivors stay, holders of the shard next, then spares."""
+    shards = before.shards
     kept = {m.slot: m for m in before.members if m.uid in ready}
-    shard_of = {m.uid: m.slot % rules.shards for m in before.members}
     spare = [u for u in sorted(ready) if u not in {m.uid for m in kept.values()}]
     replicas = []
-    for first in range(0, rules.slots, rules.shards):
-        slots = range(first, first + rules.shards)
+    for first in range(0, rules.slots - shards + 1, shards):
+        slots = range(first, first + shards)
         replicas.append({slot: kept[slot] for slot in slots if slot in kept})
     whole: list[Member] = []
     for index, have in enumerate(replicas):
-        slots = range(index * rules.shards, (index + 1) * rules.shards)
+        slots = range(index * shards, (index + 1) * shards)
         for slot in (s for s in slots if s not in have):
             uid = _candidate(
-                slot % rules.shards, rules.shards, spare, replicas[index + 1 :], shard_of, holds
-            )
+                slot % shards, shards, spare, replicas[index + 1 :], holds
+            )  # fmt: skip
             if uid is not None:
                 have[slot] = Member(slot, uid, ready[uid].agent)
                 spare = [u for u in spare if u != uid]
-        if len(have) == rules.shards:
+        if len(have) == shards:
             whole += [have[slot] for slot in slots]
         else:
             spare += [member.uid for member in have.values()]
@@ -76,34 +99,83 @@ def _candidate(
     shards: int,
     spare: list[int],
     later: list[dict[int, Member]],
-    shard_of: Mapping[int, int],
-    holds: frozenset[int],
+    holds: Mapping[int, int],
 ) -> int | None:
     """Return who takes a slot: a holder of the shard without a whole replica, else an idle rank.
 
     A holder of another shard is never used: it may be the only donor of that shard.
     """
-    own = [u for u in spare if u in holds and shard_of.get(u) == shard]
+    own = [u for u in spare if holds.get(u) == shard]
     if own:
         return own[0]
     for replica in (r for r in later if 0 < len(r) < shards):
         for slot, member in list(replica.items()):
-            if member.uid in holds and shard_of.get(member.uid) == shard:
+            if holds.get(member.uid) == shard:
                 del replica[slot]
                 return member.uid
     idle = [u for u in spare if u not in holds]
     return idle[0] if idle else None
 
 
-def holders(before: Epoch, base: int, ready: Mapping[int, Ready]) -> frozenset[int]:
-    """Return live members of `before` that hold the state at `base` (invariant 5)."""
+def holders(before: Epoch, base: int, ready: Mapping[int, Ready]) -> dict[int, int]:
+    """Return live ranks that hold the state at `base` (invariant 5), and which shard of it.
+
+    Members do, unless they were still to get it; and who was to give it, member or not.
+    """
+    joins = dict(before.joins)
+    shard_of = {m.uid: m.slot % before.shards for m in before.members}
+    found = {
+        uid: shard
+        for uid, shard in shard_of.items()
+        if base > before.base or uid not in joins or _told(ready, uid, before.number)
+    }
+    if base == before.base:
+        found |= {
+            donor: shard_of[uid]
+            for uid, donor in joins.items()
+            if donor >= 0 and donor not in before.kept and donor not in shard_of
+        }
+    return {uid: shard for uid, shard in found.items() if uid in ready}
+
+
+def _told(ready: Mapping[int, Ready], uid: int, number: int) -> bool:
+    """Return whether a rank said that its state is complete in an epoch."""
+    return uid in ready and ready[uid].rank.holds == number
+
+
+def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[tuple[int, int], Kept]:
+    """Return (uid, layout) -> what is kept of it and equals the state at `base`.
+
+    A whole copy was made after its step was committed. One that a gradient still has to be applied
+    to counts only if just that gradient was committed: in the epoch that ends now if it committed
+    anything, else in the one that a member entered with its state.
+    """
     joining = {uid for uid, _ in before.joins}
-    return frozenset(
-        m.uid
-        for m in before.members
-        if m.uid in ready
-        and (base > before.base or m.uid not in joining or ready[m.uid].rank.holds == before.number)
-    )
+    giving = {donor for _, donor in before.joins} | {uid for _, uid in before.sources}
+    stayed = {m.uid for m in before.members} - joining
+    out: dict[tuple[int, int], Kept] = {}
+    for entry in kept:
+        if entry.step != base or entry.life != before.life:
+            continue
+        replay = entry.number >= 0
+        if replay and base > before.base and entry.number != before.number:
+            continue
+        if replay and base == before.base and entry.uid not in stayed | giving:
+            continue
+        if (entry.uid, entry.layout) not in out or not replay:
+            out[entry.uid, entry.layout] = entry
+    return out
+
+
+def known(before: Epoch, base: int, ready: Mapping[int, Ready], kept: Iterable[Kept]) -> Known:
+    """Return who has which shard at `base`."""
+    holds = holders(before, base, ready)
+    copies = {at: k for at, k in usable(before, base, kept).items() if at[0] not in ready}
+    donors = {
+        copies[at].shard: at[0] for at in sorted(copies, reverse=True) if at[1] == before.layout
+    }
+    donors |= {holds[uid]: uid for uid in sorted(holds, reverse=True)}
+    return Known(base, ready, holds, donors, copies)
 
 
 def decide(
@@ -114,66 +186,117 @@ def decide(
     ready: Mapping[int, Ready],
     snapshot: tuple[int, int],
     why: str = "",
+    kept: Iterable[Kept] = (),
 ) -> Epoch | None:
     """Return the epoch after `before`, or None when nothing can be done yet.
 
-    `snapshot` is (step, cursor) of the newest snapshot that verified, (-1, 0) without one.
+    `snapshot` is (step, cursor) of the newest snapshot that verified, (-1, 0) without one; `kept`
+    what the agents keep of ranks.
     """
-    holds = holders(before, base, ready)
-    members = _fill(rules, before, ready, holds)
-    replicas = len(members) // rules.shards
-    wanted = rules.slots // rules.shards
-    if replicas < (wanted if rules.wait or not before.members else max(rules.least, 1)):
-        return None
-    shards = {m.uid: m.slot % rules.shards for m in before.members}
-    donors = {shards[uid]: uid for uid in sorted(holds, reverse=True)}
-    cursor, lost = before.position(base + 1), 0
-    if base == 0 and not holds:  # nothing is committed: any fresh state is a good beginning
-        donors = {m.slot % rules.shards: m.uid for m in reversed(members)}
-    back = len(donors) < rules.shards
-    if back and snapshot[0] < 0:
-        return None
-    if back:
-        lost, (base, cursor) = max(base - snapshot[0], 0), snapshot
-    joins = _joins(rules, members, shards, holds, donors, back)
-    first, share = _work(rules, before, base, members, back)
-    reachable = sorted({m.uid for m in members} | {donor for _, donor in joins})
+    have = known(before, base, ready, kept)
+    layouts = rules.layouts[:1] if rules.wait else rules.layouts
+    for layout, shards in enumerate(layouts):
+        if layout == before.layout:
+            members = _fill(rules, before, ready, have.holds)
+        else:
+            members = _afresh(rules, shards, ready, have)
+        replicas, wanted = len(members) // shards, rules.slots // rules.shards
+        strict = rules.wait or not before.members
+        if replicas < (wanted if strict else max(rules.least if layout == 0 else 1, 1)):
+            continue
+        epoch = _form(rules, before, have, layout, members, snapshot)
+        if epoch is not None:
+            again = before.regroups if base == before.base else 0
+            regroups = again + 1 if why == LINK else 0
+            return msgspec.structs.replace(
+                epoch, agents=agents, why=why, regroups=regroups,
+                rerouted=before.rerouted or regroups >= REROUTE,
+            )  # fmt: skip
+    return None
+
+
+def _afresh(rules: Rules, shards: int, ready: Mapping[int, Ready], have: Known) -> list[Member]:
+    """Return as many whole replicas of another layout as there are ranks, holders first."""
+    order = sorted(ready, key=lambda uid: (uid not in have.holds, uid))
+    count = min(len(order), rules.slots) // shards * shards
+    return [Member(slot, uid, ready[uid].agent) for slot, uid in enumerate(order[:count])]
+
+
+def _form(
+    rules: Rules, before: Epoch, have: Known, layout: int, members: list[Member],
+    snapshot: tuple[int, int],
+) -> Epoch | None:  # fmt: skip
+    """Return the epoch of these members: who gives whom the state; None if nobody can."""
+    base, shards = have.base, rules.layouts[layout]
+    cursor, undone, back = before.position(base + 1), 0, False
+    sources: tuple[tuple[int, int], ...] = ()
+    source_layout = before.layout
+    whole = len(have.donors) == before.shards
+    if base == 0 and not (whole and layout == before.layout):
+        # nothing is committed: any fresh state is a good beginning
+        donors = {m.slot % shards: m.uid for m in reversed(members)}
+        joins = _joins(shards, members, {}, donors)
+    elif whole and layout == before.layout:
+        joins = _joins(shards, members, have.holds, have.donors)
+    else:
+        if whole:
+            sources = tuple(sorted(have.donors.items()))
+        elif all_give(before, have):
+            sources, source_layout = before.sources, before.source_layout
+        joins = tuple((m.uid, RECUT) for m in members)
+        if not sources:
+            if snapshot[0] < 0:
+                return None
+            back, undone = True, max(base - snapshot[0], 0)
+            base, cursor = snapshot
+            joins = tuple((m.uid, SNAPSHOT) for m in members)
+    same = layout == before.layout and not back
+    first, share = _work(rules, before, base, members, shards, same)
+    gives = {d for _, d in joins if d >= 0} | {uid for _, uid in sources}
+    infos = {
+        u: have.ready[u].rank.info for u in {m.uid for m in members} | gives if u in have.ready
+    }
+    lost = {u: have.kept[u, source_layout].info for u in gives - set(have.ready)}
     return Epoch(
-        number=before.number + 1, agents=agents, members=tuple(members), base=base, cursor=cursor,
-        joins=joins, first=first, share=share, lost=lost,
-        infos=tuple((u, ready[u].rank.info) for u in reachable if u in ready), why=why,
+        number=before.number + 1, agents=(), members=tuple(members), base=base, cursor=cursor,
+        joins=joins, first=first, share=share, lost=undone, life=before.life + back, layout=layout,
+        shards=shards, sources=sources, source_layout=source_layout, kept=tuple(sorted(lost)),
+        infos=tuple(sorted((infos | lost).items())),
+    )  # fmt: skip
+
+
+def all_give(before: Epoch, have: Known) -> bool:
+    """Return whether the sources of a cut that was not finished can still all be read."""
+    return bool(before.sources) and have.base == before.base and all(
+        uid in have.ready or (uid, before.source_layout) in have.kept
+        for _, uid in before.sources
     )  # fmt: skip
 
 
 def _joins(
-    rules: Rules,
+    shards: int,
     members: Iterable[Member],
-    shards: Mapping[int, int],
-    holds: frozenset[int],
+    holds: Mapping[int, int],
     donors: Mapping[int, int],
-    back: bool,
 ) -> tuple[tuple[int, int], ...]:
-    if back:
-        return tuple((m.uid, SNAPSHOT) for m in members)
     return tuple(
-        (m.uid, donors[m.slot % rules.shards])
+        (m.uid, donors[m.slot % shards])
         for m in members
-        if donors[m.slot % rules.shards] != m.uid
-        and not (m.uid in holds and shards.get(m.uid) == m.slot % rules.shards)
+        if donors[m.slot % shards] != m.uid and holds.get(m.uid) != m.slot % shards
     )
 
 
 def _work(
-    rules: Rules, before: Epoch, base: int, members: list[Member], back: bool
+    rules: Rules, before: Epoch, base: int, members: list[Member], shards: int, same: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return who computes the micro-batches of the next step and of those after it."""
     uids = tuple(m.uid for m in members)
-    replicas = len(members) // rules.shards
+    replicas = len(members) // shards
     count = rules.micro_batches
     if rules.rescale:
         count = max(count * rules.shards // rules.slots, 1) * replicas
     share = balanced(uids, replicas, count)
-    old = before.work(base + 1) if before.members and not back else ()
+    old = before.work(base + 1) if before.members and same else ()
     if rules.rescale or len(old) != count:
         return share, share
-    return sticky(old, uids[:: rules.shards]), share
+    return sticky(old, uids[::shards]), share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .record import Epoch, Rank
+from .record import Epoch, Kept, Rank
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -23,6 +23,10 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     promised: int = 0
     """Ballot that stopped the sender's commits; 0 none."""
     leaving: bool = False
+    kept: tuple[Kept, ...] = ()
+    """What the sender keeps of lost ranks and donors; in a promise, of all ranks."""
+    broke: int = -1
+    """Last epoch whose groups broke although nobody had died."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
@@ -111,6 +115,19 @@ class RankHolds(msgspec.Struct, frozen=True):
     number: int
 
 
+class GroupBroke(msgspec.Struct, frozen=True):
+    """A group of an own rank broke in epoch `number`: a link, or a death not yet proved."""
+
+    uid: int
+    number: int
+
+
+class Keeps(msgspec.Struct, frozen=True):
+    """What this agent keeps of ranks' state now (replaces what it kept before)."""
+
+    kept: tuple[Kept, ...]
+
+
 class AgentDead(msgspec.Struct, frozen=True):
     """Another agent is proved dead."""
 
@@ -129,7 +146,17 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Received | Tick | RankReady | RankGone | RankVoted | RankHolds | AgentDead | Snapshot | Leave
+    Received
+    | Tick
+    | RankReady
+    | RankGone
+    | RankVoted
+    | RankHolds
+    | GroupBroke
+    | Keeps
+    | AgentDead
+    | Snapshot
+    | Leave
 )
 
 
@@ -173,3 +200,9 @@ class Excluded(msgspec.Struct, frozen=True):
 
 
 Action = Send | Install | Append | Go | Fence | Excluded
+
+
+def decides(event: Event) -> bool:
+    """Return whether a change may be decided at this event: what is kept must be told before."""
+    promise = isinstance(event, Received) and isinstance(event.message, Prepare)
+    return promise or isinstance(event, Tick | RankGone | AgentDead)

@@ -14,56 +14,28 @@ from typing import Any
 import msgspec
 
 from . import messages as m
-from .decide import Ready, decide, holders
-from .record import SNAPSHOT, Epoch, Rank, Rules, may_speak, write_quorum
+from .decide import decide
+from .record import Epoch, Rank, Rules, may_speak, write_quorum
+from .view import (
+    NOBODY,
+    UNFINISHED,
+    Peer,
+    State,
+    beat,
+    changes,
+    deserted,
+    hopeless,
+    joiners,
+    ready_of,
+    silent,
+    voted,
+)
+
+__all__ = ["State", "changes", "deserted", "hopeless", "silent", "start", "step"]
 
 BALLOT_STRIDE = 1024
-UNFINISHED = "unfinished change"
 RETRY = 4
 """Ticks before an unanswered ballot is tried again with a higher number."""
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """What is known of another agent."""
-
-    beat: m.Beat
-    heard: int
-    """Tick of the last message."""
-
-
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one agent knows."""
-
-    me: int
-    rules: Rules
-    epoch: Epoch
-    appended: int = 0
-    durable: int = 0
-    ranks: dict[int, Rank] = {}
-    votes: dict[int, int] = {}
-    """Own member uid -> last step it voted for in this epoch."""
-    peers: dict[int, Peer] = {}
-    dead: frozenset[int] = frozenset()
-    promised: int = 0
-    accepted_ballot: int = 0
-    accepted: Epoch | None = None
-    ballot: int = 0
-    """Own ballot in progress; 0 none."""
-    round: int = 0
-    started: int = 0
-    """Tick at which the ballot began."""
-    promises: dict[int, m.Promise] = {}
-    draft: Epoch | None = None
-    accepts: frozenset[int] = frozenset()
-    tick: int = 0
-    why: str = ""
-    """Why the ballot in progress began."""
-    since: int = 0
-    """Tick at which the epoch came into force."""
-    seq: int = 0
-    snapshot: tuple[int, int] = (-1, 0)
-    leaving: bool = False
-    """The operator asked to stop: nothing changes any more."""
 
 
 Out = tuple[State, list[m.Action]]
@@ -74,7 +46,9 @@ def start(
     me: int, agents: tuple[int, ...], rules: Rules, base: int = 0, cursor: int = 0, number: int = 0
 ) -> State:
     """Return an agent before the first epoch; `base` is the step of the snapshot it resumes."""
-    epoch = Epoch(number=number, agents=agents, base=base, cursor=cursor)
+    epoch = Epoch(
+        number=number, agents=agents, base=base, cursor=cursor, shards=rules.shards
+    )  # fmt: skip
     snapshot = (base, cursor) if base else (-1, 0)
     return State(me=me, rules=rules, epoch=epoch, appended=base, durable=base, snapshot=snapshot)
 
@@ -82,130 +56,6 @@ def start(
 def step(state: State, event: m.Event) -> Out:
     """Return the next state and what the driver must do, in order."""
     return _HANDLERS[type(event)](state, event)
-
-
-def silent(state: State) -> frozenset[int]:
-    """Return agents of the epoch not heard for too long."""
-    late = state.tick - state.rules.silent
-    return frozenset(
-        a
-        for a in state.epoch.agents
-        if a != state.me
-        and max(state.peers[a].heard if a in state.peers else 0, state.since) < late
-    )
-
-
-def changes(state: State) -> str:
-    """Return why the epoch should change, in words; empty when it should not."""
-    epoch, gone = state.epoch, state.dead | silent(state)
-    lost = [a for a in epoch.agents if a in gone]
-    if lost and epoch.number:
-        return f"agent {', '.join(map(str, lost))} lost"
-    out = [x.slot for x in epoch.members if not _alive(state, x.agent, x.uid)]
-    if out:
-        return f"rank {', '.join(map(str, out))} lost"
-    if not _donors_live(state):
-        return "donor lost"
-    if state.promised or any(
-        p.beat.promised and p.beat.number == epoch.number
-        for a, p in state.peers.items()
-        if a in epoch.agents
-    ):
-        return UNFINISHED
-    if epoch.members and state.durable - epoch.base < state.rules.settle:
-        return ""
-    idle = len(_ready(state, _beats(state))) - len(epoch.members)
-    if len(epoch.members) < state.rules.slots and _enough(state, idle):
-        return "ranks ready" if epoch.members else "start"
-    if epoch.members and any(a not in epoch.agents for a in _joiners(state)):
-        return "agent joins"
-    return ""
-
-
-def _enough(state: State, idle: int) -> bool:
-    """Return whether idle ranks are worth a change: one whole replica, at the start all."""
-    if not state.epoch.members:
-        return idle >= state.rules.slots
-    return idle >= state.rules.shards
-
-
-def _joiners(state: State) -> list[int]:
-    fresh = state.tick - state.rules.silent // 2
-    return [
-        a
-        for a, p in state.peers.items()
-        if a not in state.dead and p.heard >= fresh and p.beat.number < 0 and p.beat.ranks
-    ]
-
-
-def _alive(state: State, agent: int, uid: int) -> bool:
-    if agent == state.me:
-        return uid in state.ranks
-    peer = state.peers.get(agent)
-    if peer is None or peer.beat.number != state.epoch.number:
-        return True
-    return any(rank.uid == uid for rank in peer.beat.ranks)
-
-
-def hopeless(state: State) -> bool:
-    """Return whether no holder of the state lives and no snapshot verifies."""
-    beats = {a: b for a, b in _beats(state).items() if a in state.epoch.agents}
-    known = all(a in beats or a in state.dead for a in state.epoch.agents)
-    ready = {r.uid: Ready(r, a) for a, b in beats.items() for r in b.ranks}
-    base = max(b.appended for b in beats.values())
-    gone = state.epoch.members and base and not holders(state.epoch, base, ready)
-    return bool(gone and known and max(b.snapshot for b in beats.values())[0] < 0)
-
-
-def deserted(state: State) -> bool:
-    """Return whether training had begun and no rank is left on any living agent."""
-    return bool(state.epoch.members) and not any(b.ranks for b in _beats(state).values())
-
-
-def _donors_live(state: State) -> bool:
-    """Return whether each member that still waits for its state has a living donor."""
-    epoch = state.epoch
-    if not epoch.joins or state.durable > epoch.base:
-        return True
-    beats = {a: b for a, b in _beats(state).items() if a in epoch.agents}
-    if any(b.number != epoch.number for b in beats.values()) or len(beats) < len(epoch.agents):
-        return True
-    ranks = {r.uid: r.holds for b in beats.values() for r in b.ranks}
-    return all(
-        donor == SNAPSHOT or donor in ranks or ranks.get(uid) == epoch.number
-        for uid, donor in epoch.joins
-    )
-
-
-def _beats(state: State) -> dict[int, m.Beat]:
-    beats = {a: p.beat for a, p in state.peers.items() if a not in state.dead}
-    beats[state.me] = beat(state)
-    return beats
-
-
-def _ready(state: State, beats: dict[int, m.Beat]) -> dict[int, Ready]:
-    allowed = set(state.epoch.agents) | set(_joiners(state))
-    gone = state.dead | silent(state)
-    return {
-        rank.uid: Ready(rank, agent)
-        for agent, said in beats.items()
-        if agent in allowed and agent not in gone
-        for rank in said.ranks
-    }
-
-
-def beat(state: State) -> m.Beat:
-    """Return the agent's public state."""
-    voted = min(
-        (state.votes.get(x.uid, state.epoch.base) for x in state.epoch.members
-         if x.agent == state.me),
-        default=1 << 62,
-    )  # fmt: skip
-    return m.Beat(
-        seq=state.seq, number=state.epoch.number, voted=voted, appended=state.appended,
-        ranks=tuple(state.ranks[u] for u in sorted(state.ranks)), snapshot=state.snapshot,
-        dead=tuple(sorted(state.dead)), promised=state.promised, leaving=state.leaving,
-    )  # fmt: skip
 
 
 def _publish(state: State) -> Out:
@@ -227,13 +77,12 @@ def _commit(state: State) -> Out:
         for a, p in state.peers.items()
         if a in epoch.agents and p.beat.number == epoch.number
     }
-    own = beat(state)
     heard = len(known) == len(epoch.agents) - 1
-    voted = min([own.voted, *(b.voted for b in known.values())]) if heard else -1
+    last = min([voted(state), *(b.voted for b in known.values())]) if heard else -1
     theirs = max((b.appended for b in known.values()), default=state.appended)
     appended = state.appended
     if not state.promised:
-        appended = max(appended, theirs, voted if voted < 1 << 62 else -1)
+        appended = max(appended, theirs, last if last < NOBODY else -1)
     kept = sorted([appended, *(b.appended for b in known.values())], reverse=True)
     w = write_quorum(len(epoch.agents))
     durable = max(state.durable, kept[w - 1]) if len(kept) >= w else state.durable
@@ -296,7 +145,7 @@ def _prepare(state: State, event: m.Received) -> Out:
         return _reply(state, event.sender, m.Refuse(ask.number, state.promised))
     state = _set(state, promised=ask.ballot, seq=state.seq + 1)
     said = m.Promise(
-        ask.number, ask.ballot, state.accepted_ballot, state.accepted, beat(state)
+        ask.number, ask.ballot, state.accepted_ballot, state.accepted, beat(state, whole=True)
     )  # fmt: skip
     return _reply(state, event.sender, said)
 
@@ -332,14 +181,17 @@ def _draft(state: State) -> Out:
 
 def _decide(state: State) -> Epoch | None:
     beats = {a: p.beat for a, p in state.promises.items()}
-    joiners = [a for a in _joiners(state) if a not in state.epoch.agents]
-    beats |= {a: state.peers[a].beat for a in joiners}
-    beats[state.me] = beat(state)
-    base = max(b.appended for a, b in beats.items() if a not in joiners)
-    agents = tuple(sorted((set(state.promises) - state.dead) | set(joiners)))
-    ready = _ready(state, beats)
+    new = [a for a in joiners(state) if a not in state.epoch.agents]
+    beats |= {a: state.peers[a].beat for a in new}
+    beats[state.me] = beat(state, whole=True)
+    base = max(b.appended for a, b in beats.items() if a not in new)
+    agents = tuple(sorted((set(state.promises) - state.dead) | set(new)))
+    ready = ready_of(state, beats)
     snapshot = max(b.snapshot for b in beats.values())
-    return decide(state.rules, state.epoch, base, agents, ready, snapshot, state.why)
+    kept = [k for a, b in beats.items() if a not in state.dead for k in b.kept]
+    return decide(
+        state.rules, state.epoch, base, agents, ready, snapshot, state.why, kept
+    )  # fmt: skip
 
 
 def _accept(state: State, event: m.Received) -> Out:
@@ -404,7 +256,15 @@ def _hear(state: State, sender: int, said: m.Beat) -> State:
     kept = old.beat if old is not None and old.beat.seq > said.seq else said
     dead = state.dead | (frozenset(said.dead) - {state.me})
     peers = {**state.peers, sender: Peer(kept, state.tick)}
-    return _set(state, peers=peers, dead=dead, leaving=state.leaving or said.leaving)
+    state = _set(state, peers=peers, dead=dead, leaving=state.leaving or said.leaving)
+    return _broken(state, said.broke)
+
+
+def _broken(state: State, number: int) -> State:
+    """Note that groups of the epoch in force broke; the clock for proofs of death begins."""
+    if number != state.epoch.number or state.broke[0] == number:
+        return state
+    return _set(state, broke=(number, state.tick))
 
 
 def _beat(state: State, event: m.Received) -> Out:
@@ -473,6 +333,14 @@ def _rank_holds(state: State, event: m.RankHolds) -> Out:
     return _changed(_set(state, ranks={**state.ranks, event.uid: rank}))
 
 
+def _group_broke(state: State, event: m.GroupBroke) -> Out:
+    return _publish(_broken(state, event.number))
+
+
+def _keeps(state: State, event: m.Keeps) -> Out:
+    return _set(state, kept=event.kept), []
+
+
 def _agent_dead(state: State, event: m.AgentDead) -> Out:
     peers = {a: p for a, p in state.peers.items() if a != event.agent}
     state = _set(state, dead=state.dead | {event.agent}, peers=peers)
@@ -495,6 +363,6 @@ _MESSAGES: dict[type, Callable[[State, m.Received], Out]] = {
 }  # fmt: skip
 _HANDLERS: dict[type, Callable[[State, Any], Out]] = {
     m.Received: _receive, m.Tick: _tick, m.RankReady: _rank_ready, m.RankGone: _rank_gone,
-    m.RankVoted: _rank_voted, m.RankHolds: _rank_holds, m.AgentDead: _agent_dead,
-    m.Snapshot: _snapshot, m.Leave: _leave,
+    m.RankVoted: _rank_voted, m.RankHolds: _rank_holds, m.GroupBroke: _group_broke,
+    m.Keeps: _keeps, m.AgentDead: _agent_dead, m.Snapshot: _snapshot, m.Leave: _leave,
 }  # fmt: skip

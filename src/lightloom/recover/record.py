@@ -13,6 +13,8 @@ import msgspec
 
 SNAPSHOT = -1
 """Donor of a member that loads its state from the newest snapshot that verifies."""
+RECUT = -2
+"""Donor of a member whose part is cut anew out of the parts of the epoch's `sources`."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +26,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Micro-batches of one step of the whole job."""
     shards: int = 1
     """Ranks that share one copy of the state (tp x pp x ...); slot % shards is the shard."""
+    fallbacks: tuple[int, ...] = ()
+    """Shards of the layouts to re-plan to, in order, when no whole replica can be made."""
     least: int = 1
     """Fewest replicas worth going on with."""
     wait: bool = False
@@ -37,6 +41,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     settle: int = 1
     """Commits an epoch must see before members may be added: hysteresis."""
 
+    @property
+    def layouts(self) -> tuple[int, ...]:
+        """Shards of every layout, the preferred one first."""
+        return (self.shards, *self.fallbacks)
+
 
 class Rank(msgspec.Struct, frozen=True):
     """One live rank process that is ready to train, as its agent publishes it."""
@@ -46,6 +55,21 @@ class Rank(msgspec.Struct, frozen=True):
     """Last epoch number in which it reported that its state is complete."""
     info: str = ""
     """How peers reach it; opaque here."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """State of a rank that an agent keeps in its own memory, whether the rank lives or not."""
+
+    uid: int
+    step: int
+    shard: int
+    layout: int
+    life: int
+    """Rewinds of the record before it was made: a redone step may differ in its last bits."""
+    number: int = -1
+    """Epoch of the gradient that makes `step` out of the step before; -1: nothing to replay."""
+    info: str = ""
+    """How to reach it; opaque here."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -74,6 +98,22 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """uid that computes micro-batch m of every later step of the epoch."""
     lost: int = 0
     """Committed steps undone by this entry; above 0 it is a rewind."""
+    life: int = 0
+    """Rewinds so far."""
+    layout: int = 0
+    """Which of the layouts the members are cut by; 0 the one the job began with."""
+    shards: int = 1
+    """Ranks of one replica in this layout."""
+    sources: tuple[tuple[int, int], ...] = ()
+    """(shard, uid) of the parts out of which members that join by RECUT get theirs ..."""
+    kept: tuple[int, ...] = ()
+    """Donors and sources that are lost: an agent keeps their memory."""
+    source_layout: int = 0
+    """... and the layout those are cut by."""
+    regroups: int = 0
+    """Epochs in a row that only made the groups again, without a commit between them."""
+    rerouted: bool = False
+    """Groups broke too often: members take the other way to one another, if there is one."""
     infos: tuple[tuple[int, str], ...] = ()
     """(uid, how to reach it) of members and donors."""
     why: str = ""

@@ -12,13 +12,16 @@ from random import Random
 from typing import Any
 
 from . import protocol
+from .actors import Copy, Host, Rank, keepers_of, kept_by, yields
 from .messages import (
     AgentDead,
     Append,
     Excluded,
     Fence,
     Go,
+    GroupBroke,
     Install,
+    Keeps,
     RankGone,
     RankHolds,
     RankReady,
@@ -27,32 +30,12 @@ from .messages import (
     Send,
     Snapshot,
     Tick,
+    decides,
 )  # fmt: skip
-from .record import SNAPSHOT, Epoch, Rules, may_speak, write_quorum
+from .record import RECUT, SNAPSHOT, Epoch, Rules, may_speak, write_quorum
 from .suspect import verdict
 
 TICK = 5.0
-
-
-class Rank:
-    """A training process: its state is (applied step, hash)."""
-
-    def __init__(self, uid: int, agent: int) -> None:
-        self.uid, self.agent, self.alive = uid, agent, True
-        self.epoch: Epoch | None = None
-        self.applied, self.hash, self.has = 0, 1, True
-        self.pending: dict[int, int] = {}
-        """Step -> hash after it, once the gradients are reduced and the vote is cast."""
-        self.shard = -1
-        self.hung = False
-
-
-class Host:
-    """An agent process."""
-
-    def __init__(self, state: protocol.State) -> None:
-        self.state, self.alive, self.until = state, True, 0.0
-        self.held: list[Any] = []
 
 
 class World:
@@ -60,14 +43,16 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = r = Random(seed)
-        shards = r.choice((1, 1, 1, 2))
-        replicas = r.randint(1 if shards == 1 else 2, 4)
+        shards = r.choice((1, 1, 1, 2, 2, 4))
+        replicas = r.randint(1, 4 if shards < 4 else 2)
         n = r.choice((1, 2, 2, 2, 3, 3, 4, 5))
         self.rules = Rules(
             slots=replicas * shards, shards=shards, micro_batches=replicas * r.randint(1, 2),
             same_host=r.random() < 0.6, silent=r.choice((6, 12)), wait=r.random() < 0.1,
             rescale=r.random() < 0.1,
+            fallbacks=r.choice(((), {1: (), 2: (1,), 4: (2, 1)}[shards])),
         )  # fmt: skip
+        self.copying, self.saving, self.breaking = r.random() < 0.5, r.random() < 0.7, 0.0
         self.now, self.order, self.heap = 0.0, 0, []  # type: float, int, list[Any]
         self.hosts: dict[int, Host] = {}
         self.ranks: dict[int, Rank] = {}
@@ -75,7 +60,7 @@ class World:
         self.voted: set[tuple[int, int, int]] = set()
         self.kept: dict[tuple[int, int], int] = {}
         self.computed: dict[tuple[int, int], set[int]] = {}
-        self.hashes: dict[tuple[int, int], int] = {}
+        self.hashes: dict[int, int] = {}
         self.snapshots: dict[int, tuple[int, int]] = {}
         self.cut: tuple[float, frozenset[int]] = (0.0, frozenset())
         self.named: list[int] = []
@@ -125,9 +110,52 @@ class World:
         if self.now < host.until:
             host.held.append(event)
             return
+        if self.copying and decides(event):
+            host.state, _ = protocol.step(host.state, Keeps(kept_by(agent, self.ranks)))
         host.state, actions = protocol.step(host.state, event)
         for action in actions:
             self._act(agent, action)
+
+    # ---- copies in the agents' memory ----------------------------------------------------------
+
+    def _keep(self, agent: int, uid: int, epoch: Epoch) -> None:
+        """An agent maps a rank's memory, unless it stands still or the rank has died before."""
+        host, rank = self.hosts[agent], self.ranks[uid]
+        if host.alive and rank.alive and rank.epoch is epoch:
+            if self.now < host.until:
+                self.later(host.until - self.now + 1, self._keep, agent, uid, epoch)
+            else:
+                rank.keepers.add(agent)
+
+    def _seek_keepers(self, rank: Rank, epoch: Epoch) -> None:
+        if self.copying:
+            rank.keepers &= set(epoch.agents)
+            for agent in keepers_of(rank, epoch):
+                self.later(self.random.uniform(0.5, 8), self._keep, agent, rank.uid, epoch)
+
+    def _copy(self, rank: Rank) -> None:
+        """Begin a copy of the state just applied."""
+        if not self.copying:
+            return
+        assert rank.epoch is not None
+        self._copied(rank, rank.making)
+        rank.making = Copy(rank.applied, rank.shard, rank.layout, rank.epoch.life, rank.hash)
+        if len(rank.copies) == 2:
+            rank.copies.pop(0)
+        self.later(self.random.uniform(0.5, 5), self._copied, rank, rank.making)
+
+    def _copied(self, rank: Rank, copy: Copy | None) -> None:
+        if rank.alive and copy is not None and rank.making is copy:
+            rank.copies, rank.making = [*rank.copies, copy], None
+
+    def _rebuilt(self, uid: int, epoch: Epoch, layout: int) -> Copy | None:
+        """Return the state at the epoch's base out of a lost rank's memory; None: nobody has it."""
+        rank = self.ranks[uid]
+        if not any(self.hosts[a].alive for a in rank.keepers):
+            return None
+        found = yields(rank, epoch, layout)
+        assert found, "invariant 5: a keeper has not what it said"
+        return min(found, key=lambda c: c.number)
 
     def _wake(self, agent: int) -> None:
         held, self.hosts[agent].held = self.hosts[agent].held, []
@@ -183,7 +211,8 @@ class World:
             assert epoch.base >= self.top, "invariant 2: a commit was undone without a rewind"
         before = self.epochs.get(epoch.number - 1)
         if before is not None and before.members and epoch.why == "ranks ready":
-            assert epoch.base - before.base >= self.rules.settle, "invariant 6: flapping"
+            went = epoch.base + epoch.lost - before.base
+            assert went >= self.rules.settle, "invariant 6: flapping"
         joining = {uid for uid, _ in epoch.joins}
         for slot, uid in ((m.slot, m.uid) for m in epoch.members if m.uid not in joining):
             rank = self.ranks[uid]
@@ -196,23 +225,58 @@ class World:
         if not rank.alive or (rank.epoch and rank.epoch.number >= epoch.number):
             return
         rank.epoch = epoch
+        self._give_part(rank, epoch)
         member = next((m for m in epoch.members if m.uid == uid), None)
         if member is None:
             if rank.has and rank.applied == epoch.base - 1 and epoch.base in rank.pending:
                 self._apply(rank, epoch.base)
             rank.has = rank.has and rank.applied == epoch.base
             return
-        rank.shard = member.slot % self.rules.shards
         donor = dict(epoch.joins).get(uid)
         if donor is not None:
             rank.has = False
+            rank.shard, rank.layout = member.slot % epoch.shards, epoch.layout
+            self._seek_keepers(rank, epoch)
             self.later(self.random.uniform(1, 10), self._receive, uid, epoch, donor)
             return
+        same = (rank.layout, rank.shard) == (epoch.layout, member.slot % epoch.shards)
+        assert same or not epoch.base, "a rank kept a part of another layout"
+        rank.shard, rank.layout = member.slot % epoch.shards, epoch.layout
+        self._seek_keepers(rank, epoch)
         rank.has = True
         if rank.applied == epoch.base - 1:
             self._apply(rank, epoch.base)
         assert rank.applied == epoch.base, "invariant 3: a survivor is not at the base"
         self._begin(rank)
+
+    def _give_part(self, rank: Rank, epoch: Epoch) -> None:
+        """Lay the own part out for a new cut; one laid out for the cut before stays as it is."""
+        if rank.uid not in {uid for _, uid in epoch.sources}:
+            return
+        if rank.has and rank.layout == epoch.source_layout:
+            if rank.applied == epoch.base - 1:
+                self._apply(rank, epoch.base)
+            rank.offer = Copy(rank.applied, rank.shard, rank.layout, epoch.life, rank.hash)
+        offer = rank.offer
+        assert offer is not None and offer.step == epoch.base, "invariant 5: a source is empty"
+        assert (offer.shard, rank.uid) in epoch.sources and offer.layout == epoch.source_layout
+
+    def _recut(self, rank: Rank, epoch: Epoch) -> bool:
+        """Take a new part out of the old ones; False while one cannot be read."""
+        values = set()
+        for _, uid in epoch.sources:
+            giver = self.ranks[uid]
+            part = giver.offer
+            if uid in epoch.kept:
+                part = self._rebuilt(uid, epoch, epoch.source_layout)
+            elif not giver.alive or giver.epoch is not epoch:
+                return False
+            if part is None:
+                return False
+            values.add(part.hash)
+        assert len(values) == 1, "invariant 4: parts of different states are put together"
+        rank.hash, rank.applied = values.pop(), epoch.base
+        return True
 
     def _receive(self, uid: int, epoch: Epoch, donor: int) -> None:
         rank = self.ranks[uid]
@@ -220,6 +284,17 @@ class World:
             return
         if donor == SNAPSHOT:
             rank.applied, rank.hash = epoch.base, self.snapshots[epoch.base][1]
+        elif donor == RECUT:
+            if not self._recut(rank, epoch):
+                self.later(3, self._receive, uid, epoch, donor)
+                return
+        elif donor in epoch.kept:
+            copy = self._rebuilt(donor, epoch, epoch.layout)
+            if copy is None:
+                self.later(3, self._receive, uid, epoch, donor)
+                return
+            assert copy.shard == rank.shard, "state of another shard"
+            rank.hash, rank.applied = copy.hash, copy.step
         else:
             giver = self.ranks[donor]
             ready = giver.alive and giver.epoch is epoch and giver.has
@@ -230,6 +305,7 @@ class World:
             rank.hash, rank.applied = giver.hash, giver.applied
         rank.has, rank.pending = True, {}
         self.later(self.random.uniform(0.1, 1), self.give, rank.agent, RankHolds(uid, epoch.number))
+        self._copy(rank)
         self._begin(rank)
 
     def _begin(self, rank: Rank) -> None:
@@ -256,22 +332,38 @@ class World:
         rank = self.ranks[uid]
         if not rank.alive or rank.epoch is not epoch or rank.applied != step - 1:
             return
+        if self.copying:
+            self._copied(rank, rank.making)
+            if not keepers_of(rank, epoch) <= rank.keepers:
+                self.later(1, self._computed, uid, epoch, step)
+                return
+        if self.breaking and self.breaking <= self.now:
+            self._break(rank, epoch)
+            return
         done = self.computed.setdefault((epoch.number, step), set())
         done.add(uid)
         if len(done) == len(epoch.members):
             for member in epoch.members:
+                self.ranks[member.uid].gradient = None
                 self.later(self.random.uniform(0.1, 1), self._reduced, member.uid, epoch, step)
+
+    def _break(self, rank: Rank, epoch: Epoch) -> None:
+        """A link of the rank's group breaks, once: it says so and waits for the next epoch."""
+        self.breaking = 0.0
+        said = GroupBroke(rank.uid, epoch.number)
+        self.later(self.random.uniform(0.1, 1), self.give, rank.agent, said)
 
     def _reduced(self, uid: int, epoch: Epoch, step: int) -> None:
         rank = self.ranks[uid]
         if not rank.alive or rank.epoch is not epoch or rank.applied != step - 1:
             return
         position = 0 if self.rules.rescale else epoch.position(step)
-        rank.pending[step] = hash((rank.hash, step, position, rank.shard))
+        after = hash((rank.hash, step, position))
+        rank.pending[step] = after
+        rank.gradient = Copy(step, rank.shard, rank.layout, epoch.life, after, epoch.number)
         self.voted.add((epoch.number, step, uid))
-        self.later(
-            self.random.uniform(0.1, 1), self.give, rank.agent, RankVoted(uid, epoch.number, step)
-        )
+        said = RankVoted(uid, epoch.number, step)
+        self.later(self.random.uniform(0.1, 1), self.give, rank.agent, said)
 
     def _go(self, uid: int, go: Go) -> None:
         rank, epoch = self.ranks[uid], self.epochs[go.number]
@@ -290,13 +382,14 @@ class World:
         assert rank.applied == step - 1, "invariant 3: a step was skipped or applied twice"
         assert step in rank.pending, "invariant 3: applied without reduced gradients"
         rank.hash, rank.applied = rank.pending.pop(step), step
-        known = self.hashes.setdefault((step, rank.shard), rank.hash)
+        known = self.hashes.setdefault(step, rank.hash)
         assert known == rank.hash, "invariant 4: replicas differ"
         assert rank.epoch is not None
+        self._copy(rank)
         if step > self.top:
             self.top = step
             self.commits += 1
-        if step % 4 == 0 and self.rules.shards == 1 and step not in self.snapshots:
+        if step % 4 == 0 and self.saving and step not in self.snapshots:
             self.snapshots[step] = (rank.epoch.position(step + 1), rank.hash)
             for agent in self.hosts:
                 self.later(8, self.give, agent, Snapshot(step, self.snapshots[step][0]))
@@ -356,8 +449,10 @@ class World:
         elif kind < 0.85 and len(live) > 1:
             side = frozenset(r.sample(live, r.randint(1, len(live) - 1)))
             self.cut = (self.now + r.uniform(5, 150), side)
-        elif kind < 0.93:
+        elif kind < 0.9:
             self.join_agent()
+        elif kind < 0.95:
+            self.breaking = self.now + r.uniform(0.1, 20)
         elif self.bad_slot < 0 and not self.named:
             self.bad_slot = r.randrange(self.rules.slots)
 
@@ -372,7 +467,8 @@ class World:
         if not may_speak(last, live, dead, self.rules.same_host) or self.rules.wait:
             return False
         if self.rules.shards > 1:
-            sources = [d for u, d in last.joins if not self.ranks[u].has and d != SNAPSHOT]
+            sources = [d for u, d in last.joins if not self.ranks[u].has and d >= 0]
+            sources += [u for _, u in last.sources]
             return all(self.ranks[u].alive for u in (*last.uids, *sources))
         return any(self.ranks[u].alive for u in last.uids if u not in dict(last.joins))
 

@@ -25,9 +25,11 @@ from lightloom.recover.record import Epoch, Rules
 from lightloom.recover.suspect import verdict
 
 from . import board as b
-from . import faults, flight, nursery, sharded, snapshot, system, talk, wire
+from . import faults, hangs, nursery, sharded, snapshot, system, talk, wire
 from . import nest as nests
+from .keeper import Keeper
 from .log import Log
+from .mesh import fallbacks_of
 from .net import Net
 from .spec import doors as all_doors
 from .spec import load
@@ -72,6 +74,7 @@ class Agent:
         self.first = self.state.durable
         self.nest = nests.Nest(folder, me, self.spec)
         self.shelf = sharded.Shelf(folder)
+        self.keeper = Keeper(me)
         self.writer, self.writer_link = nests.start_writer(folder, me)
         self.net.watch(self.nest.link, self._on_nursery)
         self.net.watch(self.writer_link, self._on_writer)
@@ -80,8 +83,9 @@ class Agent:
     def _start(self, joins: bool) -> protocol.State:
         spec = self.spec
         rules = Rules(
-            slots=spec.ranks, shards=spec.shards, micro_batches=spec.micro, least=spec.least,
-            wait=spec.wait, rescale=spec.rescale, silent=max(int(spec.silent_s / TICK_S), 4),
+            slots=spec.ranks, shards=spec.shards, fallbacks=fallbacks_of(spec.layouts),
+            micro_batches=spec.micro, least=spec.least, wait=spec.wait, rescale=spec.rescale,
+            silent=max(int(spec.silent_s / TICK_S), 4),
         )  # fmt: skip
         if joins:
             others = tuple(d.agent for d in all_doors(self.folder) if d.alive)
@@ -130,6 +134,8 @@ class Agent:
 
     def feed(self, event: m.Event) -> None:
         """Give the protocol an event and do what it says."""
+        if m.decides(event):
+            self.state, _ = protocol.step(self.state, m.Keeps(self.keeper.entries()))
         self.state, actions = protocol.step(self.state, event)
         for action in actions:
             self._act(action)
@@ -173,6 +179,8 @@ class Agent:
             "epoch", number=epoch.number, why=epoch.why, base=epoch.base, lost=epoch.lost,
             expected_s=self.nest.expected(epoch),
             members=[[x.slot, x.uid, x.agent] for x in epoch.members], joins=epoch.joins,
+            layout=epoch.layout, rerouted=epoch.rerouted, kept=epoch.kept, sources=epoch.sources,
+            source_layout=epoch.source_layout,
         )  # fmt: skip
         slots = {x.uid: x.slot for x in epoch.members}
         for rank in self.nest.ranks.values():
@@ -257,6 +265,11 @@ class Agent:
             self.feed(m.RankReady(rank.uid, said.info))
         elif isinstance(said, talk.Holds):
             self.feed(m.RankHolds(rank.uid, said.number))
+        elif isinstance(said, talk.Broken):
+            self.log.event("broken", uid=rank.uid, epoch=said.number, why=said.why,
+                           killed_ns=rank.board.get(b.KILLED))  # fmt: skip
+            rank.board.set(b.KILLED, 0)
+            self.feed(m.GroupBroke(rank.uid, said.number))
         elif isinstance(said, talk.Save):
             self.shelf.writing += 1
             self.writer_link.send(msgspec.msgpack.encode(said))
@@ -404,6 +417,7 @@ class Agent:
 
     def _tick(self) -> None:
         self.net.meet()
+        self.keeper.follow(self.state)
         self.feed(m.Tick())
         due = [act for at, act in self.pending if at <= time.monotonic()]
         self.pending = [(at, act) for at, act in self.pending if at > time.monotonic()]
@@ -421,39 +435,9 @@ class Agent:
             self._fail("no process is left and --no-respawn was given; resume the run", code=6,
                        everywhere=True)  # fmt: skip
         elif self.stop_at is None:
-            self._look()
+            hangs.look(self)
         if self.state.epoch.number < 0 and not self.net.others():
             self._fail("the job ended before this agent joined it", code=0)
-
-    def _look(self) -> None:
-        """Find hung ranks: name them, take their stacks, and end them."""
-        now = system.now_ns()
-        epoch = self.state.epoch
-        wait_s = self.nest.wait_s(now)
-        if 0.1 < wait_s < 1e8:
-            self.net.tell_all(wire.Waiting(epoch.number, self.state.durable + 1, wait_s))
-        elsewhere = 1e9
-        for agent in {x.agent for x in epoch.members} - {self.me}:
-            number, _, seconds, at = self.elsewhere.get(agent, (-1, 0, 0.0, 0))
-            age = (now - at) / 1e9
-            fresh = number == epoch.number and age < 0.3
-            elsewhere = min(elsewhere, seconds + age if fresh else 0.0)
-        for rank, how in self.nest.suspects(now, elsewhere):
-            rank.named, rank.named_step = how, rank.board.get(b.STEP)
-            self.nest.dump(rank)
-            self.later(0.06, partial(self._end_hang, rank, how))
-
-    def _end_hang(self, rank: nests.RankProc, how: str) -> None:
-        if rank.gone:
-            return
-        self.log.event(
-            "hang", uid=rank.uid, slot=rank.slot, how=how, step=rank.board.get(b.STEP),
-            phase=b.PHASES[rank.phase], kernel=system.blocked_in(rank.pid),
-            stack=self.nest.stack(rank), since_ns=rank.board.get(b.AT),
-            killed_ns=rank.board.get(b.KILLED),
-        )  # fmt: skip
-        flight.write(self.folder, self.nest, rank)
-        self.nest.kill(rank)
 
     def run(self) -> int:
         """Serve until everything owned has ended; returns the exit code."""

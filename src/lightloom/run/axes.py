@@ -9,10 +9,8 @@ the spare that takes the slot builds the dead rank's part and gets its values fr
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import socket
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -20,17 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, _redistribute, debug
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lightloom.core.errors import RunError
 
-from . import axes_exchange, talk
+from . import axes_exchange, handover, recut, sockets
 from . import board as b
 from .layout import Box
+from .meeting import Meeting
+from .mesh import first_of, parse_layout
 from .spec import Spec
 
 if TYPE_CHECKING:
+    from lightloom.recover.record import Epoch
+
+    from .exchange import Exchange
     from .member import Session
 
 TIMEOUT = timedelta(seconds=20)
@@ -88,31 +91,21 @@ def box_of(name: str, tensor: torch.Tensor) -> Box:
     return Box(name, tuple(tensor.shape), tuple(at), tuple(local_of(tensor).shape))
 
 
-def sockets() -> dict[int, str]:
-    """Return this process's sockets: descriptor -> name that no other socket ever has."""
-    found = {}
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        try:
-            name = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:  # the descriptor of the listing itself
-            continue
-        if name.startswith("socket:"):
-            found[fd] = name
-    return found
+def count_groups_anew() -> None:
+    """Have torch name the next groups from 0: one that could not be made has used up a name.
 
-
-def shut(fd: int) -> None:
-    """End both directions of a connection; one that has ended or only listens is left.
-
-    gloo's own thread may close it at any moment: then there is nothing left to end.
+    Ranks meet under these names. torch 2.13 counts on only where no group is left to destroy.
     """
-    try:
-        with socket.socket(fileno=os.dup(fd)) as held:
-            if not held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                held.shutdown(socket.SHUT_RDWR)
-    except OSError as error:
-        if error.errno not in (errno.ENOTCONN, errno.EBADF):
-            raise
+    dist.distributed_c10d._world.group_count = 0
+
+
+def forget_meshes() -> None:
+    """Clear what DTensor remembers of meshes: one like another by its ranks may have other groups.
+
+    torch 2.13 offers no public way.
+    """
+    debug._clear_sharding_prop_cache()
+    _redistribute._gen_transform_infos.cache_clear()
 
 
 class Axes:
@@ -122,10 +115,17 @@ class Axes:
                  optimizer: Callable[[Iterable[torch.nn.Parameter]], Any], largest: int,
                  degrees: dict[str, int]) -> None:  # fmt: skip
         self.session, self.build, self.make, self.largest = session, build, optimizer, largest
-        self.degrees = {k: v for k, v in degrees.items() if v > 1} or {"tp": 1}
+        self.degrees = {k: v for k, v in degrees.items() if v > 1} or {[*degrees, "tp"][0]: 1}
+        self.layouts = self._layouts(session.spec.layouts)
         self.shards = math.prod(self.degrees.values())
-        self.shard, self.formed = -1, -1
-        self.broken = False
+        self.layout, self.shard, self.formed = 0, -1, -1
+        self.given = (-1, -1, -1)
+        """Layout, step and life of the part that lies in `exchange.offered` for a new cut."""
+        self.cut = ""
+        self.broken = ""
+        """What broke the groups in this micro-batch."""
+        self.mesh: Any = None
+        """torch's mesh of this replica, while its groups stand."""
         self.opened: dict[int, str] = {}
         """Sockets of the groups in force: descriptor -> name in /proc."""
         self.part: Part | None = None
@@ -151,15 +151,19 @@ class Axes:
         ex, arena = self.exchange, self.arena
         if ex is None or arena is None:
             raise RunError("axes: compute() belongs inside `for batch in session.steps(...)`")
+        if self.session.replay is not None:  # only the update of this step is made again
+            return None
         try:
             self._form(ex)
             assert self.part is not None
+            for p in self.shared:  # a pass that broke off may have left some
+                p.grad = None
             loss = self.part.compute(batch)
             arena.take(self.shared)
         except RuntimeError as error:
             if not broken(error):
                 raise
-            self.broken = True
+            self.broken = str(error).splitlines()[0][:200]
             self.drop()
             return None
         return loss
@@ -168,8 +172,8 @@ class Axes:
         """End a micro-batch; True when the step is committed."""
         ex = self.exchange
         if self.broken and ex is not None:
-            self.broken = False
-            ex.wait_change(self.session, self.session.step)
+            why, self.broken = self.broken, ""
+            ex.wait_change(self.session, self.session.step, why)
             return False
         return self.session.reduce_gradients(None, loss)
 
@@ -192,6 +196,45 @@ class Axes:
         self.exchange = axes_exchange.AxesExchange(self, link, self.arena, spec, folder)
         return self.exchange
 
+    def _layouts(self, texts: tuple[str, ...]) -> list[dict[str, int]]:
+        """Return the degrees of every layout; all have the axes the job begins with."""
+        found = [self.degrees]
+        for text in texts[1:]:
+            named = parse_layout(text)
+            strange = [axis for axis, n in named.items() if n > 1 and axis not in self.degrees]
+            if strange:
+                raise RunError(
+                    f"layout {text}: this job has no axis {strange[0]}",
+                    out=f"--replan with {', '.join(self.degrees)} only",
+                )
+            found.append({axis: named.get(axis, 1) for axis in self.degrees})
+        return found
+
+    def take_layout(self, layout: int) -> None:
+        """Be cut by another layout from now on; `bind` builds the part."""
+        if layout != self.layout:
+            self.drop()
+            self.layout, self.degrees = layout, self.layouts[layout]
+            self.shards, self.shard = math.prod(self.degrees.values()), -1
+
+    def give_part(self, session: Session, ex: Exchange, epoch: Epoch) -> None:
+        """Lay the own part out for a new cut; one laid out for a cut that failed stays."""
+        tag = (epoch.source_layout, epoch.base, epoch.life)
+        if self.layout == epoch.source_layout and session.applied == epoch.base:
+            handover.offer(ex.link, ex.offered, session.tracked, epoch.number, epoch.base,
+                           epoch.cursor, os.getpid())  # fmt: skip
+            self.given = tag
+        elif self.given == tag:
+            ex.link.board.write(ex.offered.path(os.getpid()))
+            ex.link.board.set(b.OFFER, epoch.number)
+        else:
+            raise RunError(f"epoch {epoch.number}: this rank has not the part it should give")
+        ex.ring(list(epoch.uids))
+
+    def take_part(self, session: Session, ex: Exchange, epoch: Epoch) -> bool:
+        """Cut the own part out of the old ones; False when a newer epoch comes first."""
+        return recut.take(self, session, ex, epoch)
+
     def bind(self, shard: int) -> None:
         """Become a shard: build its part without the others, on a group that only pretends."""
         self.drop()
@@ -199,6 +242,8 @@ class Axes:
             return
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
+        forget_meshes()
+        count_groups_anew()
         dist.init_process_group("fake", store=FakeStore(), rank=shard, world_size=self.shards)
         self.part = self.build(self._mesh())
         named = [(n, p) for n, p in self.part.module.named_parameters() if p.requires_grad]
@@ -235,24 +280,37 @@ class Axes:
             return
         self.drop()
         ex.link.mark(b.JOINING)
-        before = sockets()
+        before = sockets.own()
         name = f"axes-{ex.epoch.number}-{ex.slot // self.shards}"
-        store = dist.FileStore(str(ex.folder / name), self.shards)
-        store.set(f"here-{self.shard}", "1")
-        while not store.check([f"here-{i}" for i in range(self.shards)]):
-            heard = ex.link.messages(0.005)
-            ex.held += heard
-            if any(isinstance(x, talk.NewEpoch | talk.Finish) for x in heard):
-                raise RuntimeError("the epoch changed before its groups were made")
-        dist.init_process_group(
-            "gloo", store=store, rank=self.shard, world_size=self.shards, timeout=TIMEOUT
-        )
+        store = Meeting(ex.folder / name, self.shards, ex.changed)
+        count_groups_anew()
+        try:
+            dist.init_process_group(
+                "gloo", store=store, rank=self.shard, world_size=self.shards, timeout=TIMEOUT
+            )
+            self.mesh = self._mesh()
+        finally:
+            self.opened = sockets.since(before)
         assert self.part is not None
-        mesh = self._mesh()
-        self.opened = {fd: name for fd, name in sockets().items() if before.get(fd) != name}
-        self.part.regroup(mesh)
+        self.part.regroup(self.mesh)
         self.formed = ex.epoch.number
+        if self.cut:
+            self.cut_links(self.cut)
         ex.link.mark(b.COMPUTING)
+
+    def cut_links(self, how: str) -> None:
+        """End the connections of this rank's groups, as a drill asks: once, or each time anew."""
+        self.cut = how if how == "dead" or not self.opened else ""
+        sockets.shut(self.opened)
+
+    def group(self, axis: str) -> Any:
+        """Return torch's process group of this replica along an axis, in the epoch in force."""
+        if self.mesh is None:
+            raise RunError(
+                f"the group along {axis} is not made yet",
+                out="ask inside the part's compute, or after job.compute of the same micro-batch",
+            )
+        return self.mesh.get_group(axis)
 
     def drop(self) -> None:
         """Abandon the groups at once: who waits in one of them hears it.
@@ -260,12 +318,9 @@ class Axes:
         gloo has no abort that reaches its peers, and modules still refer to the groups: their
         sockets are shut down instead.
         """
-        self.formed = -1
+        self.formed, self.mesh = -1, None
         opened, self.opened = self.opened, {}
-        now = sockets()
-        for fd, name in opened.items():
-            if now.get(fd) == name:
-                shut(fd)
+        sockets.shut(opened)
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -296,11 +351,13 @@ def axes(session: Session, build: Build,
 
     `build(mesh)` makes a `Part` (see wrap_tensor, wrap_pipeline, wrap_fsdp, wrap_product);
     `optimizer(parameters)` its optimiser; `largest` is the number of elements that no part
-    exceeds, for example those of the whole model.
+    exceeds, for example those of the whole model. Without degrees those of the run's first layout
+    are taken (``--shards plan``).
     """
     if session.link is None:
         raise RunError(
             f"axes {degrees}: this script runs alone",
             out=f"lightloom run --shards {math.prod(degrees.values())} --ranks N -- train.py",
         )
-    return Axes(session, build, optimizer, largest, degrees)
+    found = degrees or first_of(session.spec.layouts)
+    return Axes(session, build, optimizer, largest, found)

@@ -6,17 +6,18 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from lightloom.core.errors import RunError
+from lightloom.recover.decide import REROUTE
 from lightloom.recover.record import Epoch
 
 from . import arena as ar
 from . import board as b
-from . import exchange, system
+from . import exchange, system, talk
 from .link import Link
 from .spec import Spec
 
@@ -103,6 +104,7 @@ class AxesExchange(exchange.Exchange):
 
     def enter(self, epoch: Epoch) -> bool:
         """Put an epoch in force: groups of the old one end, the step is begun again."""
+        self.axes.take_layout(epoch.layout)
         whole = super().enter(epoch)
         self.axes.drop()
         self.axes.session._forget()
@@ -117,6 +119,10 @@ class AxesExchange(exchange.Exchange):
         self.axes.bind(self.slot % shards)
         return True
 
+    def cut_links(self, how: str) -> None:
+        """Break the links of this rank's groups inside its replica."""
+        self.axes.cut_links(how)
+
     def leave(self, epoch: Epoch) -> None:
         """Stay outside an epoch."""
         self.axes.drop()
@@ -129,14 +135,22 @@ class AxesExchange(exchange.Exchange):
         lead = next(m.uid for m in self.epoch.members if m.slot == first)
         return [m for m, uid in enumerate(self.epoch.work(step)) if uid == lead]
 
-    def wait_change(self, session: Session, step: int) -> str:
-        """Wait for the epoch that follows the loss of a rank of this replica."""
+    def wait_change(self, session: Session, step: int, why: str) -> str:
+        """Wait for the epoch that follows the loss of a rank of this replica, or of a link."""
+        assert self.epoch is not None
         self.link.mark(b.WAITING, step)
+        self.link.send(talk.Broken(self.epoch.number, why))
         end = time.monotonic() + PATIENCE_S
+        if self.epoch.regroups > REROUTE and self.shard[0] == self.shard[1] - 1:
+            self._give_up(step)
         while time.monotonic() < end:
             outcome = self._hear(session, step)
             if outcome:
                 return outcome
+        return self._give_up(step)
+
+    def _give_up(self, step: int) -> NoReturn:
+        """End this rank, so that another takes its place and makes the groups with new links."""
         self.note("replica-broke", f"slot {self.slot}: the groups of its replica broke in step "
                   f"{step} and nobody died; the rank is replaced")  # fmt: skip
         os._exit(87)
@@ -160,10 +174,16 @@ class AxesExchange(exchange.Exchange):
     def _collect(self) -> None:
         self.last_marks = (system.now_ns(), 0)
         ar.collect(self.column, self.arena.flat[0][: self.shard_arena.used])
+        self._keep_gradient(self.column, self.shard_arena.used)
         self.arena.deliver(0)
         squares: list[Any] = [exchange._float(p.board.get(b.NORM)) for p in self.peers]
         self._norm = math.sqrt(sum(squares))
         self.full = any(p.board.get(b.FULL) for p in self.peers[: self.axes.shards])
+
+    @property
+    def alone(self) -> bool:
+        """Whether this rank has no twin in another replica."""
+        return len(self.column) == 1
 
     def _compare(self) -> None:
         """Compare checksums within the column: other shards have other parameters."""

@@ -29,7 +29,9 @@ def make(target: str, words: tuple[str, ...], options: Mapping[str, Any], say: S
     chosen = tuple(options["faults"]) + _random(spec, int(options["count"]), int(options["seed"]))
     if not chosen:
         raise InputError("a drill needs --fault or --random N", out="--fault rank:1@step40")
-    chosen = starting._faults(chosen, spec.ranks)
+    chosen = starting.check_faults(
+        chosen, spec.ranks, spec.shards > 1 or spec.fabric not in ("auto", "shm")
+    )
     spec = msgspec.structs.replace(
         spec, faults=chosen, name=fresh_name(f"drill-{spec.script}".replace(":", "-"))
     )

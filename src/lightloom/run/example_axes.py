@@ -23,7 +23,8 @@ from lightloom.run.wrap_pipeline import pipeline
 from lightloom.run.wrap_tensor import tensor
 
 parser = argparse.ArgumentParser(prog="lightloom run --example axes --")
-parser.add_argument("--axes", choices=["ddp", "fsdp", "tp", "pp", "pp,tp"], default="tp")
+parser.add_argument("--axes", choices=["ddp", "fsdp", "tp", "pp", "pp,tp"],
+                    help="default: as --shards plan says, or tp")  # fmt: skip
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--layers", type=int, default=4)
 parser.add_argument("--context", type=int, default=32)
@@ -90,8 +91,8 @@ def plan(model: nn.Module) -> dict[str, object]:
     return out
 
 
-def build_of(args: argparse.Namespace) -> tuple[Build, dict[str, int]]:
-    """Return how to build one rank's part, and the axes of a replica."""
+def build_of(args: argparse.Namespace, planned: bool) -> tuple[Build, dict[str, int]]:
+    """Return how to build one rank's part, and the axes of a replica; none: the run's layout."""
 
     def make() -> Network:
         return Network(args.width, args.layers)
@@ -99,9 +100,11 @@ def build_of(args: argparse.Namespace) -> tuple[Build, dict[str, int]]:
     def blocks(model: nn.Module) -> list[nn.Module]:
         return [m for m in model.modules() if isinstance(m, Block)]
 
+    if args.axes is None and planned:
+        return pipeline(make, stage_of, split, loss_of, plan=plan), {}
     if args.axes == "fsdp":
         return fsdp(make, blocks, whole_loss), {"fsdp": 2}
-    if args.axes == "tp":
+    if args.axes in (None, "tp"):
         return tensor(make, plan(make()), whole_loss), {"tp": 2}
     cut = plan if args.axes == "pp,tp" else None
     degrees = {"pp": 2, "tp": 2} if cut else {"pp": 2}
@@ -129,9 +132,9 @@ def main(args: argparse.Namespace) -> None:
     if args.axes == "ddp":
         train_ddp(args, loader)
         return
-    build, degrees = build_of(args)
     largest = sum(p.numel() for p in Network(args.width, args.layers).parameters())
     with ll.session() as s:
+        build, degrees = build_of(args, planned=bool(s.spec.layouts))
         job = axes(
             s, build, lambda own: torch.optim.AdamW(own, lr=1e-3), largest=largest, **degrees
         )

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
-from lightloom.recover.record import Epoch
+from lightloom.recover.record import RECUT, Epoch
 
 from . import arena as ar
 from . import board as b
 from . import checks, handover, system, talk
 from . import group as grouping
+from .copies import Copies
 from .link import Link
 from .spec import Spec
 
@@ -43,10 +44,14 @@ class Exchange:
         self.voted = (0, 0)
         self.marks: list[int] = []
         self.last_marks: tuple[int, int] = (0, 0)
-        self.group = grouping.Group(grouping.kind_of(spec.fabric, arena.device), folder)
+        self.group = grouping.Group(
+            grouping.kind_of(spec.fabric, arena.device), folder, self.changed
+        )
         self.offered = handover.Buffer("ll-handover")
         self._print = (0, 0)
         self._norm = 0.0
+        self.copies: Copies | None = None
+        """Copies of the state in the agents' memory; None outside a session."""
         self.held: list[Any] = []
         """Messages that came during a small collective; heard at the next safe point."""
         self.loss: float | None = None
@@ -64,6 +69,15 @@ class Exchange:
             self.arena.numel, self.arena.slots,
         )  # fmt: skip
         return msgspec.json.encode(info).decode()
+
+    def changed(self) -> bool:
+        """Return whether a newer epoch has come; what else was said is heard later."""
+        self.held += self.link.messages()
+        return any(isinstance(x, talk.NewEpoch | talk.Finish) for x in self.held)
+
+    def cut_links(self, how: str) -> None:
+        """Break this rank's links, as a drill asks."""
+        self.group.cut_links(how)
 
     @property
     def owner(self) -> bool:
@@ -120,6 +134,14 @@ class Exchange:
             if peer.info.numel != self.arena.numel:
                 self.note("other-model", f"rank {peer.uid} has {peer.info.numel} gradient elements,"
                           f" this one {self.arena.numel}", fatal=True)  # fmt: skip
+        if epoch.rerouted and self.group.kind == "gloo" and self.arena.device.type == "cpu":
+            self.group.drop()
+            self.group = grouping.Group("shm", self.group.folder, self.changed)
+            if self.slot == self.lead:
+                self.note("rerouted", f"gloo's links broke again and again in step "
+                      f"{epoch.base + 1}; gradients go through shared memory now")  # fmt: skip
+        if self.copies is not None:
+            self.copies.enter(epoch, self.slot)
         self.link.board.set(b.EPOCH, epoch.number)
         return True
 
@@ -143,6 +165,9 @@ class Exchange:
         """Reduce and commit `step`; says COMMITTED, CHANGED (a new epoch is in force) or HALTED."""
         assert self.epoch is not None
         self.marks = [*self.marks[:1], system.now_ns()]
+        outcome = self._await_kept(session, step)
+        if outcome:
+            return outcome
         key = self.epoch.number << 32 | step
         if not self.idle:
             self.link.board.set(b.READY, key)
@@ -154,12 +179,18 @@ class Exchange:
                 return outcome
         self._compare()
         self.marks.append(system.now_ns())
+        if self.copies is not None:
+            self.copies.reducing()
         squares = self._reduce(step)
+        if squares is None:
+            self.link.send(talk.Broken(self.epoch.number, self.group.why))
         while squares is None:
             outcome = self._hear(session, step)
             if outcome:
                 return outcome
         self.link.board.set(b.NORM, _bits(squares))
+        if self.copies is not None and self.alone:
+            self.copies.reduced(step, self.epoch.number, self)
         self.marks.append(system.now_ns())
         self.voted = (self.epoch.number, step)
         number = len(self.mine(step))
@@ -174,9 +205,22 @@ class Exchange:
             if outcome:
                 return outcome
 
-    def _hear(self, session: Session, step: int) -> str:
+    def _await_kept(self, session: Session, step: int) -> str:
+        """Wait until the copy of the state before `step` is whole and kept by the agents."""
+        while self.copies is not None and not self.idle:
+            self.copies.settle()
+            assert self.epoch is not None
+            if self.copies.kept(self.epoch):
+                break
+            self.link.mark(b.WAITING, step)
+            outcome = self._hear(session, step, 0.005)
+            if outcome:
+                return outcome
+        return ""
+
+    def _hear(self, session: Session, step: int, wait_s: float = 0.5) -> str:
         """Wait for one piece of news; says how the step ended, or an empty string."""
-        taken = self.held or self.link.messages(0.5)
+        taken = self.held or self.link.messages(wait_s)
         self.held = []
         for at, said in enumerate(taken):
             if isinstance(said, talk.Commit):
@@ -203,7 +247,8 @@ class Exchange:
         if epoch.number <= self.epoch.number:
             return ""
         joins = dict(epoch.joins)
-        if epoch.base == step and self.voted[1] == step and self.link.uid not in joins:
+        stays = joins.get(self.link.uid, RECUT) == RECUT
+        if epoch.base == step and self.voted[1] == step and stays:
             self.postponed = epoch
             self._collect()
             return COMMITTED
@@ -231,7 +276,8 @@ class Exchange:
         result.copy_(self.arena.flat[0])
         try:
             self.group.form(self.epoch.number, self.index, len(self.peers))
-        except RuntimeError:
+        except RuntimeError as error:
+            self.group.why = str(error).splitlines()[0][:200]
             return None
         if not self.group.sum(result):
             return None
@@ -243,10 +289,27 @@ class Exchange:
         self.last_marks = (system.now_ns(), 0)
         if self.group.kind == "shm":
             ar.collect(self.peers, self.arena.flat[0])
+            self._keep_gradient(self.peers, self.arena.numel)
         else:
             self.arena.flat[0].copy_(self.arena.flat[-1])
         self.arena.deliver(0)
         self._norm = math.sqrt(sum(_float(p.board.get(b.NORM)) for p in self.peers))
+
+    @property
+    def alone(self) -> bool:
+        """Whether the whole reduced gradient lies in this rank's result without a collection."""
+        return len(self.peers) == 1 or self.group.kind != "shm"
+
+    def _keep_gradient(self, peers: list[ar.Peer], numel: int) -> None:
+        """Bring the others' slices into the own result, too, so that the step can be redone."""
+        if self.copies is None or not self.copies.on or self.alone or self.epoch is None:
+            return
+        own = self.own.result[:numel]
+        for index, peer in enumerate(peers):
+            lo, hi = ar.slice_of(numel, index, len(peers))
+            if peer is not self.own:
+                own[lo:hi].copy_(peer.result[lo:hi])
+        self.copies.reduced(self.voted[1], self.voted[0], self)
 
     def norm(self) -> float:
         """Return the norm of the whole reduced gradient, equal on all ranks."""

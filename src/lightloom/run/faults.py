@@ -14,7 +14,7 @@ from . import board as b
 from . import system
 from .link import Link
 
-RANKS = ("rank", "hang", "nan", "slow")
+RANKS = ("rank", "hang", "nan", "slow", "link")
 """Kinds that a rank does to itself."""
 
 
@@ -35,7 +35,7 @@ class Injector:
     def __init__(self, faults: tuple[str, ...], link: Link, folder: Path) -> None:
         self.left = list(enumerate(map(parse_fault, faults)))
         self.link, self.folder = link, folder
-        self.poison = False
+        self.poison, self.cut = False, ""
 
     def _first(self, number: int) -> bool:
         """Return whether no rank has injected this fault yet; a redone step does not repeat it."""
@@ -54,6 +54,9 @@ class Injector:
                 continue
             if fault.kind == "nan":
                 self.poison = True
+            elif fault.kind == "link":
+                self.link.board.set(b.KILLED, system.now_ns())
+                self.cut = fault.much or "once"
             elif fault.kind == "slow":
                 time.sleep(max(fault.factor - 1.0, 0.0) if fault.factor < 1e3 else 1.0)
             else:

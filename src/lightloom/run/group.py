@@ -7,6 +7,7 @@ NCCL and HCCL have never been executed by us.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import torch
 import torch.distributed as dist
 
 from lightloom.core.errors import RunError
+
+from . import sockets
+from .meeting import Meeting
 
 TIMEOUT = timedelta(seconds=30)
 
@@ -29,19 +33,21 @@ def kind_of(fabric: str, device: torch.device) -> str:
 class Group:
     """The process group of the epoch in force."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
+    def __init__(self, kind: str, folder: Path, changed: Callable[[], bool]) -> None:
+        self.kind, self.folder, self.changed = kind, folder, changed
         self.number = -1
         self.group: Any = None
+        self.why, self.cut = "", ""
+        """What broke the group last; whether a drill breaks its links."""
+        self.opened: dict[int, str] = {}
 
     def form(self, number: int, index: int, count: int) -> None:
         """Make the group of an epoch; all its members call this together."""
         if self.number == number:
             return
         self.drop()
-        store = dist.PrefixStore(
-            f"epoch-{number}", dist.FileStore(str(self.folder / f"group-{number}"), count)
-        )
+        before = sockets.own()
+        store = Meeting(self.folder / f"group-{number}", count, self.changed)
         if self.kind == "gloo":
             self.group = dist.ProcessGroupGloo(store, index, count, TIMEOUT)
         elif self.kind == "nccl":
@@ -56,12 +62,21 @@ class Group:
         else:
             raise RunError(f"fabric {self.kind!r} is not shm, gloo, nccl or hccl")
         self.number = number
+        self.opened = sockets.since(before)
+        if self.cut:
+            self.cut_links(self.cut)
+
+    def cut_links(self, how: str) -> None:
+        """End the connections of this rank's group, as a drill asks: once, or each time anew."""
+        self.cut = how if how == "dead" or not self.opened else ""
+        sockets.shut(self.opened)
 
     def sum(self, flat: torch.Tensor) -> bool:
         """Sum a flat gradient over all members in place; False if the group broke."""
         try:
             self.group.allreduce([flat]).wait()
-        except RuntimeError:
+        except RuntimeError as error:
+            self.why = str(error).splitlines()[0][:200]
             self.drop()
             return False
         return True
@@ -70,4 +85,5 @@ class Group:
         """Abandon the group."""
         if self.group is not None and self.kind != "gloo":
             self.group.abort()
-        self.group, self.number = None, -1
+        sockets.shut(self.opened)
+        self.group, self.number, self.opened = None, -1, {}

@@ -21,13 +21,14 @@ from typing import Any
 import torch
 
 from lightloom.core.errors import InputError, RunError
-from lightloom.recover.record import SNAPSHOT, Epoch
+from lightloom.recover.record import Epoch
 
 from . import board as b
-from . import checks, data, exchange, faults, guard, handover, saver, system, talk
+from . import checks, copies, data, exchange, faults, guard, joining, saver, system, talk
 from . import state as st
 from .arena import Arena
 from .link import Link
+from .mesh import OwnMesh, own_mesh
 from .spec import Spec, load
 
 
@@ -56,6 +57,8 @@ class Session:
         self.saver: saver.Saver | None = None
         self.watch = checks.LossWatch()
         self.applied_in = -1
+        self.replay: torch.Tensor | None = None
+        """Reduced gradient of a step that the rank whose state this is had not applied."""
         self.wrap: Any = None
         """Axes that cut the model (see axes.py); None for whole replicas."""
         self._real: list[tuple[Any, Any]] = []
@@ -89,6 +92,11 @@ class Session:
     def world(self) -> int:
         """Members of the epoch in force."""
         return len(self.exchange.epoch.members) if self.exchange and self.exchange.epoch else 1
+
+    @property
+    def mesh(self) -> OwnMesh:
+        """The ranks of the epoch in force along their axes; see mesh.py."""
+        return own_mesh(self.exchange, self.wrap, self.spec.order)
 
     @property
     def step(self) -> int:
@@ -197,6 +205,7 @@ class Session:
         else:
             ex = exchange.Exchange(link, Arena(self.parameters, slots), self.spec, self.folder)
         self.exchange = ex
+        ex.copies = copies.Copies(link, self.tracked, self.spec.copies)
         self.saver = saver.Saver(link, self.tracked, self.folder)
         self.post = guard.Post(ex)
         if self.wrap is None:  # with axes, torch's whole group is one replica
@@ -224,6 +233,8 @@ class Session:
         if self.exchange is None:
             return tensor.clone()
         self._whole_step("all_reduce")
+        if self.replay is not None:
+            return self._alone_again(tensor)
         call = guard.call_of("all_reduce", op, tensor)
         found = self.post.swap(call, tensor)
         inputs = [x.reshape(tensor.shape).to(tensor.dtype) for _, x in found]
@@ -239,6 +250,13 @@ class Session:
                 out="call it once a step: if s.reduce_gradients(model, loss): ...",
             )
 
+    def _alone_again(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the own value: the others made this call before the rank was lost."""
+        assert self.exchange is not None
+        self.exchange.note("redone-alone", f"slot {self.rank}: a lost rank's step {self.step} was "
+                           "applied again; a small collective gave the own value")  # fmt: skip
+        return tensor.clone()
+
     def _even(self) -> bool:
         """Return whether all ranks make the same calls in this step."""
         ex = self.exchange
@@ -252,6 +270,8 @@ class Session:
         if self.exchange is None:
             return tensor.clone()
         self._whole_step("broadcast")
+        if self.replay is not None:
+            return self._alone_again(tensor)
         found = dict(self.post.swap(guard.call_of("broadcast", "", tensor, root), tensor))
         if root not in found:
             raise RunError(f"broadcast: rank {root} is not a member")
@@ -264,7 +284,7 @@ class Session:
 
     def _next(self, ex: exchange.Exchange) -> int:
         """Choose the next micro-batch; without work of its own a rank shadows the first one."""
-        todo = ex.todo(self.step, self.done)
+        todo = ex.todo(self.step, self.done) if self.replay is None else []
         first = not self.done and not self.shadow
         self.shadow = not todo
         self.current = todo[0] if todo else 0
@@ -274,7 +294,7 @@ class Session:
             ex.marks = [system.now_ns()]
         ex.link.mark(b.COMPUTING, self.step)
         assert ex.epoch is not None
-        return ex.epoch.position(self.step) + self.current
+        return max(ex.epoch.position(self.step), 0) + self.current
 
     def reduce_gradients(self, model: Any = None, loss: Any = None) -> bool:
         """End a micro-batch; True when the step is committed and ``.grad`` is the job's mean."""
@@ -283,6 +303,9 @@ class Session:
             return self._reduce_alone(value)
         ex = self.exchange
         assert ex is not None
+        if self.replay is not None:
+            joining.replay(self, ex)
+            return True
         ex.link.mark(b.COMPUTING)
         self._publish(ex, value)
         while True:
@@ -348,6 +371,9 @@ class Session:
         if not self.done and not self.shadow and not self._halted():
             link.mark(b.COMPUTING, self.step)
             self.injector.at(self.rank, self.step)
+            if self.injector.cut:
+                ex.cut_links(self.injector.cut)
+                self.injector.cut = ""
 
     def _count(self, ex: exchange.Exchange) -> None:
         assert ex.epoch is not None and self.saver is not None
@@ -355,6 +381,12 @@ class Session:
         self.committed = self.shadow = False
         self.done, self._losses = set(), []
         ex.applied(self.applied)
+        if self.replay is not None:
+            self.replay = None
+            joining.whole(self, ex)
+            return
+        if ex.copies is not None:
+            ex.copies.begin(self.applied)
         if self.applied_in != ex.epoch.number:
             self.applied_in = ex.epoch.number
             ex.link.send(talk.Applied(ex.epoch.number, self.applied, system.now_ns()))
@@ -382,59 +414,11 @@ class Session:
             self.enter(ex, newest)
 
     def enter(self, ex: exchange.Exchange, epoch: Epoch) -> None:
-        """Take part in a new epoch: keep the state, give it, receive it, or wait outside."""
-        donor = dict(epoch.joins).get(ex.link.uid)
-        if ex.link.uid not in epoch.uids:
-            if any(d == ex.link.uid for _, d in epoch.joins) and self.applied == epoch.base:
-                self._offer(ex, epoch)
-            ex.leave(epoch)
-            self._forget()
-            return
-        if not ex.enter(epoch):
-            return
-        if donor is None:
-            if self.applied != epoch.base:
-                raise RunError(f"rank at step {self.applied}, epoch {epoch.number} at {epoch.base}")
-            if not set(self.done) <= set(ex.mine(self.step)):
-                self._forget()
-            if any(d == ex.link.uid for _, d in epoch.joins):
-                self._offer(ex, epoch)
-            return
-        self._forget()
-        ex.link.mark(b.JOINING, epoch.base)
-        self._receive(ex, epoch, donor)
+        """Take part in a new epoch."""
+        joining.enter(self, ex, epoch)
 
     def _forget(self) -> None:
         self.done, self._losses, self.shadow = set(), [], False
-
-    def _offer(self, ex: exchange.Exchange, epoch: Epoch) -> None:
-        handover.offer(
-            ex.link, ex.offered, self.tracked, epoch.number, epoch.base, epoch.cursor, os.getpid()
-        )
-        ex.ring([uid for uid, d in epoch.joins if d == ex.link.uid])
-
-    def _receive(self, ex: exchange.Exchange, epoch: Epoch, donor: int) -> None:
-        """Load the state at the epoch's base; gives up when a newer epoch comes."""
-        assert self.saver is not None
-        if self.saver.thread is not None:
-            self.saver.settle()
-        if donor == SNAPSHOT:
-            if not self.saver.load(self, ex, epoch):
-                return
-        else:
-            giver, heard = ex.meet(donor), []
-            while giver is None or not handover.accept(
-                giver.board, self.tracked, epoch.number, epoch.base
-            ):
-                heard += ex.link.messages(0.05)
-                if any(isinstance(x, talk.NewEpoch | talk.Finish) for x in heard):
-                    ex.link.waiting = heard
-                    ex.idle = True
-                    return
-                giver = giver or ex.meet(donor)
-            ex.link.waiting = heard + ex.link.waiting
-        self.applied = epoch.base
-        ex.link.send(talk.Holds(epoch.number))
 
     # ---- the end -------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import Any
 from lightloom.core.errors import InputError
 from lightloom.core.finding import Finding
 from lightloom.core.runs import Recovery, RunReport, RunState, SnapshotInfo
+from lightloom.recover.decide import LINK
+from lightloom.recover.record import SNAPSHOT
 
 from . import sharded, snapshot
 from .launch import events
@@ -144,14 +146,21 @@ def recoveries(found: list[Event], spec: Spec) -> list[Recovery]:
             continue
         gone = {m[1] for m in before["members"]} - {m[1] for m in epochs[number]["members"]}
         after = [firsts[n] for n in sorted(firsts) if n >= number]
-        if gone and after:
-            rows.append(_recovery(found, epochs[number], before, gone, after[0]))
+        if (gone or epochs[number]["why"] == LINK) and after:
+            rows.append(_recovery(found, epochs[number], before, gone, after[0], spec.shards))
     return rows
 
 
 def _recovery(
-    found: list[Event], epoch: Event, before: Event, gone: set[int], first: Event
+    found: list[Event],
+    epoch: Event,
+    before: Event,
+    gone: set[int],
+    first: Event,
+    shards: int,
 ) -> Recovery:
+    broken = [e for e in found if e["kind"] == "broken" and e["epoch"] == before["number"]
+              and epoch["why"] == LINK]  # fmt: skip
     deaths = [e for e in found if e["kind"] == "death" and e["uid"] in gone]
     agents = [e for e in found if e["kind"] in ("agent-death", "killing")
               and int(e["at_ns"]) <= int(epoch["at_ns"])
@@ -159,21 +168,36 @@ def _recovery(
                       if m[1] in gone)]  # fmt: skip
     injected = [int(d["killed_ns"]) for d in deaths if d["killed_ns"]]
     injected += [int(e["at_ns"]) for e in agents if e["kind"] == "killing"]
-    seen = [int(epoch["at_ns"]), *(int(e["at_ns"]) for e in [*deaths, *agents])]
+    injected += [int(e["killed_ns"]) for e in broken if e["killed_ns"]]
+    seen = [int(epoch["at_ns"]), *(int(e["at_ns"]) for e in [*deaths, *agents, *broken])]
     began = min(injected) if injected else min(seen)
     how = next((str(d["how"]) for d in deaths if d["how"]), "")
     if not how and deaths:
         code = deaths[0]["code"]
         how = "killed" if code in (None, -9) else _code(int(code))
-    newcomers = {m[1] for m in epoch["members"]} - {m[1] for m in before["members"]}
-    decision = "rewind" if epoch["lost"] else "spare" if newcomers else "shrink"
     return Recovery(
-        what=str(epoch["why"]), how=how or "agent killed", decision=decision,
+        what=str(epoch["why"]), how="broken" if broken else how or "agent killed",
+        decision=_decision(epoch, before, shards),
         step=int(first["step"]), epoch=int(epoch["number"]),
         recovery_s=(int(first["at_ns"]) - began) / 1e9, expected_s=epoch.get("expected_s"),
         detect_s=(int(epoch["at_ns"]) - began) / 1e9 if injected else None,
         lost_steps=int(epoch["lost"]), from_failure=bool(injected),
     )  # fmt: skip
+
+
+def _decision(epoch: Event, before: Event, shards: int) -> str:
+    """Return what was done about a loss, in one word."""
+    newcomers = {m[1] for m in epoch["members"]} - {m[1] for m in before["members"]}
+    if any(donor == SNAPSHOT for _, donor in epoch["joins"]):
+        return "rewind"
+    if epoch["layout"] != before["layout"]:
+        return "re-plan"
+    if epoch["why"] == LINK:
+        other_way = shards == 1 and epoch["rerouted"] and not before["rerouted"]
+        return "reroute" if other_way else "regroup"
+    if not newcomers:
+        return "shrink"
+    return "copy" if epoch["kept"] else "spare"
 
 
 def _code(code: int) -> str:

@@ -84,7 +84,7 @@ class Saver:
         layout, tensors = self.tracked.pack(step, cursor)
         same, mark = self.loaded
         layout = msgspec.structs.replace(
-            layout, mark=mark if same == step else f"{self.lives}.{getattr(ex.epoch, 'life', 0)}"
+            layout, mark=mark if same == step else f"{self.lives}.{ex.epoch.life}"
         )
         memory, start = handover.begin(self.buffers[index], layout)
         place = sharded.place(*ex.shard)

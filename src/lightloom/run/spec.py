@@ -11,6 +11,7 @@ import msgspec
 
 from lightloom.core.errors import InputError, nearest
 from lightloom.core.files import read_json, write_bytes, write_json
+from lightloom.core.placement import Placement
 
 from . import system
 
@@ -26,6 +27,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     spares: int = 0
     agents: int = 2
     shards: int = 1
+    layouts: tuple[str, ...] = ()
+    """How a replica may be cut (``pp=2,tp=2``), in order of preference; empty: the script says."""
+    order: tuple[str, ...] = Placement().order
+    """Axes from neighbours to strangers on the fabric: the plan's placement."""
     micro_batches: int = 0
     """Micro-batches of one step of the whole job; 0 is one per replica."""
     steps: int = 0
@@ -40,6 +45,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """shm, gloo, nccl, hccl; auto picks shm on CPU."""
     snapshot_every: int = 50
     keep: int = 3
+    copies: str = "auto"
+    """Copies of the state in the agents' memory: on, off, or auto: where no replica holds it."""
     on_nan: str = "skip"
     respawn: bool = True
     faults: tuple[str, ...] = ()

@@ -11,16 +11,21 @@ import msgspec
 from lightloom.core.errors import InputError, RunError
 from lightloom.core.event import parse_fault
 from lightloom.core.files import read_json
+from lightloom.core.placement import Placement
 from lightloom.core.plan import Plan
 
-from . import engines, launch, preflight, sharded
+from . import engines, fallback, launch, preflight, sharded
 from .spec import Spec, find, fresh_name, home, load
 
-RANK_FAULTS = ("rank", "hang", "nan", "slow")
+RANK_FAULTS = ("rank", "hang", "nan", "slow", "link")
 
 
-def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list[str]]:
-    """Return the specification and what the user should know before the start."""
+def specify(words: tuple[str, ...], options: dict[str, Any], price: fallback.Price | None = None
+            ) -> tuple[Spec, list[str]]:  # fmt: skip
+    """Return the specification and what the user should know before the start.
+
+    `price` asks the planner for layouts to fall back to.
+    """
     rest, plan, notes = list(words), None, []
     if rest and rest[0].endswith(".json"):
         plan = read_json(rest[0], Plan, "plan")
@@ -34,12 +39,15 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
     if not example and not Path(script).is_file():
         raise InputError(f"script {script} does not exist")
     ranks = options["ranks"] or (plan.strategy.world_size if plan else 3)
-    shards = int(options.get("shards", 1))
-    notes += _sharded(ranks, shards, options["snapshot_every"])
+    cut = fallback.choose(plan, options.get("shards"), options.get("replan"), price)
+    shards = cut.shards
+    notes += _sharded(ranks, shards, options["snapshot_every"], options.get("copies", "auto"))
     micro = options["micro_batches"] or 0
     if plan is not None:
-        micro = micro or plan.strategy.micro_batches * ranks
-        notes += against_plan(plan, ranks, bool(options["ranks"]))
+        micro = micro or plan.strategy.micro_batches * (ranks // shards)
+        follows = options.get("shards") == "plan"
+        notes += against_plan(plan, ranks, bool(options["ranks"]), follows)
+    notes += cut.notes
     _present(options["fabric"])
     engines.require(options.get("on", "local"))
     if options["fabric"] not in ("auto", "shm") and options["deterministic"]:
@@ -48,7 +56,8 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         notes.append(
             f"{micro} micro-batches for {ranks // shards} replicas: some only shadow the first"
         )
-    faults = _faults(tuple(options["drill"]), ranks)
+    grouped = shards > 1 or options["fabric"] not in ("auto", "shm")
+    faults = check_faults(tuple(options["drill"]), ranks, grouped)
     spec = Spec(
         name=options["name"] or fresh_name(script.replace(":", "-")), script=script,
         args=tuple(rest), ranks=ranks, spares=options["spares"],
@@ -56,9 +65,11 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
         steps=options["steps"] or (300 if example else 0), seed=options["seed"],
         deterministic=options["deterministic"], rescale=options["batch"] == "rescale",
         wait=options["wait"], least=options["least"], fabric=options["fabric"],
-        snapshot_every=options["snapshot_every"], keep=options["keep"], on_nan=options["on_nan"],
+        snapshot_every=options["snapshot_every"], keep=options["keep"],
+        copies=options.get("copies", "auto"), on_nan=options["on_nan"],
         respawn=not options["no_respawn"], faults=faults, plan=plan_path if plan else "",
-        engine=options.get("on", "local"), shards=shards,
+        engine=options.get("on", "local"), shards=shards, layouts=cut.texts,
+        order=plan.placement.order if plan else Placement().order,
         cwd=os.getcwd(), resume=_source(options["source"]),
     )  # fmt: skip
     if spec.agents > ranks:
@@ -68,14 +79,14 @@ def specify(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Spec, list
     return spec, notes
 
 
-def _sharded(ranks: int, shards: int, snapshots: int) -> list[str]:
+def _sharded(ranks: int, shards: int, snapshots: int, copies: str) -> list[str]:
     """Raise unless the ranks are whole replicas; say what the loss of a rank costs."""
     if ranks % shards:
         raise InputError(
             f"{ranks} ranks are no whole replicas of {shards} shards",
             out=f"--ranks {(ranks // shards + 1) * shards} --shards {shards}",
         )
-    if shards == 1 or ranks > shards:
+    if ranks > shards or copies != "off":
         return []
     way = "rewinds to the newest snapshot" if snapshots else "ends"
     return [f"one replica: a lost rank has no other holder of its shard; the run then {way}"]
@@ -101,7 +112,8 @@ def _source(path: str | None) -> str:
     return str(sharded.parts(folder)[0])
 
 
-def _faults(texts: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+def check_faults(texts: tuple[str, ...], ranks: int, grouped: bool) -> tuple[str, ...]:
+    """Return the faults if this run can have them; `grouped`: its ranks have connections."""
     for text in texts:
         fault = parse_fault(text)
         where = fault.where.rsplit(":", 1)[-1]
@@ -112,6 +124,12 @@ def _faults(texts: tuple[str, ...], ranks: int) -> tuple[str, ...]:
             )
         if fault.kind == "hang" and fault.much not in ("", "stop", "loop", "lock", "read"):
             raise InputError(f"fault {text!r}: a hang is =stop, =loop, =lock or =read")
+        if fault.kind == "link" and (fault.much not in ("", "dead") or not grouped):
+            raise InputError(
+                f"fault {text!r}: " + ("ranks meet in shared memory here: there is no link"
+                if not grouped else "a link is cut once, or for good with =dead"),
+                out="link:rank:1@step40 with --fabric gloo or --shards N",
+            )  # fmt: skip
         if fault.kind == "disk" and fault.much != "full":
             raise InputError(f"fault {text!r}: a disk can be full", out="disk@step30=full")
         if fault.kind == "snapshot" and fault.much not in ("flip", "truncate"):
@@ -124,20 +142,30 @@ def _faults(texts: tuple[str, ...], ranks: int) -> tuple[str, ...]:
     return texts
 
 
-def against_plan(plan: Plan, ranks: int, given: bool) -> list[str]:
-    """Return what differs between a plan and this host; raises where it cannot run at all."""
+def against_plan(plan: Plan, ranks: int, given: bool, follows: bool = False) -> list[str]:
+    """Return what differs between a plan and this host; raises where it cannot run at all.
+
+    `follows`: replicas are cut as the plan says.
+    """
     s = plan.strategy
     if not given and s.world_size > 16:
         raise InputError(
             f"the plan wants {s.world_size} ranks on {plan.cluster.name}; this is one host",
-            out="--ranks 4 runs the same loop with 4 replicas here; lightloom emit writes the "
+            out=f"--ranks {s.world_size // s.dp if follows else 4} runs the same loop with "
+            f"{'one replica' if follows else '4 replicas'} here; lightloom emit writes the "
             "launch files for the real machine",
         )
     if given and ranks != s.world_size and ranks > s.world_size:
         raise InputError(f"--ranks {ranks}: the plan has {s.world_size}")
     notes = [f"plan: {plan.model.name} on {plan.cluster.name}, {s.world_size} ranks "
              f"(tp {s.tp}, pp {s.pp}, cp {s.cp}, dp {s.dp})"]  # fmt: skip
-    if s.tp * s.pp * s.cp > 1 or ranks != s.world_size:
+    inside = s.tp * s.pp * s.cp
+    if follows:
+        notes.append(
+            f"emulated here: dp {ranks // inside} (the plan has {s.dp}) of the script's own model, "
+            f"cut as the plan says, on CPU; micro-batches per replica ({s.micro_batches}) are kept"
+        )
+    elif inside > 1 or ranks != s.world_size:
         notes.append(
             f"emulated here: {ranks} data-parallel replicas of the script's own model on CPU; "
             f"tp, pp and cp of the plan are left out, micro-batches per replica "

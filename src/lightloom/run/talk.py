@@ -33,6 +33,13 @@ class Holds(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
+class Broken(msgspec.Struct, frozen=True, tag=True):
+    """Rank: a group of epoch `number` broke under it."""
+
+    number: int
+    why: str
+
+
 class BadSnapshot(msgspec.Struct, frozen=True, tag=True):
     """Rank: the snapshot of `step` did not verify while loading."""
 
@@ -106,7 +113,7 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
     """Agent: the job is done; leave."""
 
 
-FromRank = Ready | Voted | Holds | BadSnapshot | Save | Note | Applied | End
+FromRank = Ready | Voted | Holds | Broken | BadSnapshot | Save | Note | Applied | End
 ToRank = NewEpoch | Commit | Saved | Halt | Finish
 _encoder = msgspec.msgpack.Encoder()
 _from_rank: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromRank)
