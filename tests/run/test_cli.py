@@ -50,7 +50,7 @@ def test_json_of_a_run_is_the_noun_and_nothing_else(tmp_path: Path) -> None:
     (("run",), 3, "nothing to run"),
     (("run", "--", "absent.py"), 3, "does not exist"),
     (("run", "--example", "gpt", "--drill", "rank:9@step4"), 3, "rank 9 is not one of 0 to 2"),
-    (("run", "--example", "gpt", "--drill", "link:1@step4"), 3, "has no link"),
+    (("run", "--example", "gpt", "--drill", "link:1@step4"), 3, "no link"),
     (("run", "--example", "gpt", "--drill", "hang:rank:1@step4=sleep"), 3, "=stop, =loop"),
     (("run", "--example", "gpt", "--ranks", "2", "--agents", "3"), 3, "an agent needs a rank"),
     (("run", "--example", "gpt", "--fabric", "hccl"), 6, "/dev/davinci0 is absent"),
