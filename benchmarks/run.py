@@ -257,6 +257,27 @@ def overhead() -> None:
         "<= +1 % or +1 ms", gap <= max(1.0, 0.01 * median(plain)))  # fmt: skip
 
 
+def copies() -> None:
+    """What a copy of every step in the agents' memory costs, in turn with none."""
+    with_s, without = [], []
+    for _ in range(3):
+        with_s.append((train(steps=100, copies="on").step_s or 0) * 1e3)
+        without.append((train(steps=100, copies="off").step_s or 0) * 1e3)
+    row("copies", "a step while every step's state is copied (37 MB, each of 3 ranks)",
+        f"{median(with_s):.1f} ms; {median(without):.1f} ms without (interleaved, 3 x 100 steps)",
+        "-", "said", None)  # fmt: skip
+
+
+def alone() -> None:
+    """The only rank is killed: its state is nowhere but in the agents' memory."""
+    faults = tuple(f"rank:0@step{20 + 40 * i}" for i in range(TRIALS))
+    found = train(faults=faults, ranks=1, agents=1, spares=1, steps=40 * TRIALS + 40)
+    times = [r.recovery_s for r in found.recoveries if r.decision == "copy"]
+    row("alone", "the only rank killed; a spare gets the state (37 MB) from the agents' memory",
+        f"{spread(times)}; {found.lost_steps} lost; median step {(found.step_s or 0) * 1e3:.0f} ms",
+        "-", "0 lost", len(times) >= TRIALS and not found.lost_steps)  # fmt: skip
+
+
 def _cpu() -> float:
     """Return CPU seconds of all processes started and collected so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -392,8 +413,10 @@ ROWS = (
     survive,
     large,
     spare,
+    alone,
     hang,
     overhead,
+    copies,
     save,
     points,
     goodput,

@@ -128,6 +128,13 @@ def trial(kind: str, python: Path) -> tuple[float, int] | None:
                      "job_ddp.py", steps, ck],
                     TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
                 )  # fmt: skip
+            elif kind == "torchrun-tp":
+                job.start(
+                    [str(python), "-m", "torch.distributed.run", "--standalone",
+                     "--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1",
+                     "job_tp.py", steps, ck],
+                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+                )  # fmt: skip
             elif kind == "nvrx":
                 p = str(port())
                 for rank in range(3):
