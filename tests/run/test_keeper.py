@@ -72,6 +72,8 @@ def test_what_is_kept_is_whole_or_one_gradient_away(rank: Rank) -> None:
     rank.board.set(keeper.NUMBER, 3)
     rank.board.set(keeper.GRADIENT, 8 + 1)
     assert [(k.step, k.number) for k in kept.entries()] == [(7, -1), (8, 3)]
+    rank.board.set(keeper.AFTER, 1)
+    assert [k.step for k in kept.entries()] == [7], "it goes on from the other buffer's state"
     rank.board.set(keeper.GRADIENT, 0)
     rank.board.set(keeper.word(0, keeper.STEP), 0)
     assert kept.entries() == (), "it is being written over"
@@ -85,11 +87,11 @@ def test_an_allocation_the_agent_never_saw_is_not_offered(rank: Rank) -> None:
     rank.whole(0, step=7)
     kept.look({11: (0, rank.info)}, frozenset())
     lost = msgspec.json.decode(kept.entries()[0].info, type=keeper.Lost)
-    assert lost.find(rank.board, 7, 0, 0) == 0
+    assert lost.find(rank.board, 7, (0, 0, 0)) == 0
     rank.allocate(0)
     os.close(first)
     rank.whole(0, step=8)
-    assert kept.entries() == () and lost.find(rank.board, 8, 0, 0) is None
+    assert kept.entries() == () and lost.find(rank.board, 8, (0, 0, 0)) is None
     kept.look({11: (0, rank.info)}, frozenset())
     assert [k.step for k in kept.entries()] == [8]
     kept.close()

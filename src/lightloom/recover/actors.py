@@ -50,7 +50,8 @@ class Host:
 def memory(rank: Rank) -> list[Copy]:
     """Return the states a rank's memory yields: whole copies, one more through its gradient."""
     found, last = list(rank.copies), rank.gradient
-    if last and any((c.step, c.layout, c.life) == (last.step - 1, last.layout, last.life)
+    if last and any((c.step, c.layout, c.shard, c.life)
+                    == (last.step - 1, last.layout, last.shard, last.life)
                     for c in found):  # fmt: skip
         found.append(last)
     return found
@@ -74,7 +75,7 @@ def kept_by(agent: int, ranks: dict[int, Rank]) -> tuple[Kept, ...]:
     )
 
 
-def yields(rank: Rank, epoch: Epoch, layout: int) -> list[Copy]:
-    """Return the states at the epoch's base that a rank's memory yields, cut by a layout."""
-    want = (epoch.base, layout, epoch.life)
-    return [c for c in memory(rank) if (c.step, c.layout, c.life) == want]
+def yields(rank: Rank, epoch: Epoch, layout: int, shard: int) -> list[Copy]:
+    """Return the states at the epoch's base that a rank's memory yields, as they were cut."""
+    want = (epoch.base, layout, shard, epoch.life)
+    return [c for c in memory(rank) if (c.step, c.layout, c.shard, c.life) == want]

@@ -30,6 +30,10 @@ class Ready(msgspec.Struct, frozen=True):
     agent: int
 
 
+Part = tuple[int, int, int]
+"""uid, layout and shard: one memory may hold the state as it was cut before, too."""
+
+
 class Known(msgspec.Struct, frozen=True):
     """What a decision is made from."""
 
@@ -40,8 +44,8 @@ class Known(msgspec.Struct, frozen=True):
     """Live ranks that hold the state at `base` -> which shard of it."""
     donors: Mapping[int, int]
     """Shard of the layout before -> who has it at `base`: a holder, else a rank kept somewhere."""
-    kept: Mapping[tuple[int, int], Kept]
-    """(uid of a lost rank, layout) -> what is kept of it."""
+    kept: Mapping[Part, Kept]
+    """Part of a lost rank -> what is kept of it."""
 
 
 def balanced(uids: tuple[int, ...], replicas: int, micro_batches: int) -> tuple[int, ...]:
@@ -143,8 +147,8 @@ def _told(ready: Mapping[int, Ready], uid: int, number: int) -> bool:
     return uid in ready and ready[uid].rank.holds == number
 
 
-def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[tuple[int, int], Kept]:
-    """Return (uid, layout) -> what is kept of it and equals the state at `base`.
+def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[Part, Kept]:
+    """Return part -> what is kept of it and equals the state at `base`.
 
     A whole copy was made after its step was committed. One that a gradient still has to be applied
     to counts only if just that gradient was committed: in the epoch that ends now if it committed
@@ -153,7 +157,7 @@ def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[tuple[int, in
     joining = {uid for uid, _ in before.joins}
     giving = {donor for _, donor in before.joins} | {uid for _, uid in before.sources}
     stayed = {m.uid for m in before.members} - joining
-    out: dict[tuple[int, int], Kept] = {}
+    out: dict[Part, Kept] = {}
     for entry in kept:
         if entry.step != base or entry.life != before.life:
             continue
@@ -162,8 +166,9 @@ def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[tuple[int, in
             continue
         if replay and base == before.base and entry.uid not in stayed | giving:
             continue
-        if (entry.uid, entry.layout) not in out or not replay:
-            out[entry.uid, entry.layout] = entry
+        part = (entry.uid, entry.layout, entry.shard)
+        if part not in out or not replay:
+            out[part] = entry
     return out
 
 
@@ -172,7 +177,7 @@ def known(before: Epoch, base: int, ready: Mapping[int, Ready], kept: Iterable[K
     holds = holders(before, base, ready)
     copies = {at: k for at, k in usable(before, base, kept).items() if at[0] not in ready}
     donors = {
-        copies[at].shard: at[0] for at in sorted(copies, reverse=True) if at[1] == before.layout
+        shard: uid for uid, layout, shard in sorted(copies, reverse=True) if layout == before.layout
     }
     donors |= {holds[uid]: uid for uid in sorted(holds, reverse=True)}
     return Known(base, ready, holds, donors, copies)
@@ -256,7 +261,7 @@ def _form(
     infos = {
         u: have.ready[u].rank.info for u in {m.uid for m in members} | gives if u in have.ready
     }
-    lost = {u: have.kept[u, source_layout].info for u in gives - set(have.ready)}
+    lost = {k.uid: k.info for k in have.kept.values() if k.uid in gives}
     return Epoch(
         number=before.number + 1, agents=(), members=tuple(members), base=base, cursor=cursor,
         joins=joins, first=first, share=share, lost=undone, life=before.life + back, layout=layout,
@@ -268,8 +273,8 @@ def _form(
 def all_give(before: Epoch, have: Known) -> bool:
     """Return whether the sources of a cut that was not finished can still all be read."""
     return bool(before.sources) and have.base == before.base and all(
-        uid in have.ready or (uid, before.source_layout) in have.kept
-        for _, uid in before.sources
+        uid in have.ready or (uid, before.source_layout, shard) in have.kept
+        for shard, uid in before.sources
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class World:
         self.snapshots: dict[int, tuple[int, int]] = {}
         self.cut: tuple[float, frozenset[int]] = (0.0, frozenset())
         self.named: list[int] = []
-        self.bad_slot, self.top, self.commits, self.lost = -1, 0, 0, 0
+        self.bad_slot, self.top, self.life, self.commits, self.lost = -1, 0, 0, 0, 0
         self.drop, self.twice = r.choice((0.0, 0.05, 0.2)), r.choice((0.0, 0.1))
         self.slow = r.choice((1.0, 3.0, 10.0))
         self.next_uid, self.next_agent = 0, n
@@ -148,12 +148,12 @@ class World:
         if rank.alive and copy is not None and rank.making is copy:
             rank.copies, rank.making = [*rank.copies, copy], None
 
-    def _rebuilt(self, uid: int, epoch: Epoch, layout: int) -> Copy | None:
+    def _rebuilt(self, uid: int, epoch: Epoch, layout: int, shard: int) -> Copy | None:
         """Return the state at the epoch's base out of a lost rank's memory; None: nobody has it."""
         rank = self.ranks[uid]
         if not any(self.hosts[a].alive for a in rank.keepers):
             return None
-        found = yields(rank, epoch, layout)
+        found = yields(rank, epoch, layout, shard)
         assert found, "invariant 5: a keeper has not what it said"
         return min(found, key=lambda c: c.number)
 
@@ -203,6 +203,7 @@ class World:
             self.later(self.random.uniform(0.1, 1), self._enter, rank.uid, epoch)
 
     def _check_epoch(self, epoch: Epoch) -> None:
+        self.life = epoch.life
         if epoch.lost:
             assert epoch.base in self.snapshots, "invariant 5: rewind to no snapshot"
             self.lost += epoch.lost
@@ -264,11 +265,11 @@ class World:
     def _recut(self, rank: Rank, epoch: Epoch) -> bool:
         """Take a new part out of the old ones; False while one cannot be read."""
         values = set()
-        for _, uid in epoch.sources:
+        for shard, uid in epoch.sources:
             giver = self.ranks[uid]
             part = giver.offer
             if uid in epoch.kept:
-                part = self._rebuilt(uid, epoch, epoch.source_layout)
+                part = self._rebuilt(uid, epoch, epoch.source_layout, shard)
             elif not giver.alive or giver.epoch is not epoch:
                 return False
             if part is None:
@@ -289,11 +290,10 @@ class World:
                 self.later(3, self._receive, uid, epoch, donor)
                 return
         elif donor in epoch.kept:
-            copy = self._rebuilt(donor, epoch, epoch.layout)
+            copy = self._rebuilt(donor, epoch, epoch.layout, rank.shard)
             if copy is None:
                 self.later(3, self._receive, uid, epoch, donor)
                 return
-            assert copy.shard == rank.shard, "state of another shard"
             rank.hash, rank.applied = copy.hash, copy.step
         else:
             giver = self.ranks[donor]
@@ -386,7 +386,7 @@ class World:
         assert known == rank.hash, "invariant 4: replicas differ"
         assert rank.epoch is not None
         self._copy(rank)
-        if step > self.top:
+        if step > self.top and rank.epoch.life == self.life:  # else a rewind undid it
             self.top = step
             self.commits += 1
         if step % 4 == 0 and self.saving and step not in self.snapshots:

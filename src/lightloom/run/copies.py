@@ -51,6 +51,8 @@ class Copies:
         self.error: BaseException | None = None
         self.tag = (0, 0, 0)
         self.last = (-1, 0, 0, 0)
+        self.index = 0
+        """Buffer of the newest copy."""
 
     def enter(self, epoch: Epoch, slot: int) -> None:
         """Take part in an epoch: after each commit a copy is made if no replica holds the state."""
@@ -70,7 +72,7 @@ class Copies:
         self.settle()
         self.last = (step, *self.tag)
         board = self.link.board
-        index = min(range(keeper.BUFFERS), key=self._worth)
+        index = self.index = min(range(keeper.BUFFERS), key=self._worth)
         board.set(keeper.word(index, keeper.STEP), 0)
         layout, tensors = self.tracked.pack(step, 0)
         buffer = self.buffers[index]
@@ -133,11 +135,12 @@ class Copies:
         """Say that the whole reduced gradient of `step` lies in the arena's result."""
         if self.on and ex.arena.device.type == "cpu":
             self.link.board.set(keeper.NUMBER, number)
+            self.link.board.set(keeper.AFTER, self.index)
             self.link.board.set(keeper.GRADIENT, step + 1)
 
 
-def rebuild(text: str, epoch: Epoch, layout: int, used: int) -> Rebuilt | None:
-    """Return the state at the epoch's base out of a lost rank's memory.
+def rebuild(text: str, epoch: Epoch, part: tuple[int, int], used: int) -> Rebuilt | None:
+    """Return the state at the epoch's base out of a lost rank's memory; `part`: shard, layout.
 
     None when the agents that kept it have gone; `used` is how many elements its gradient has, 0
     when that is not known here.
@@ -149,10 +152,11 @@ def rebuild(text: str, epoch: Epoch, layout: int, used: int) -> Rebuilt | None:
     board = b.Board(page)
     try:
         for step in (epoch.base, epoch.base - 1):
-            index = lost.find(board, step, layout, epoch.life)
+            index = lost.find(board, step, (*part, epoch.life))
             if index is None:
                 continue
-            if step < epoch.base and board.get(keeper.GRADIENT) != epoch.base + 1:
+            due = board.get(keeper.GRADIENT), board.get(keeper.AFTER)
+            if step < epoch.base and due != (epoch.base + 1, index):
                 break
             memory = system.attach(lost.path(lost.buffers[index]))
             if memory is None:

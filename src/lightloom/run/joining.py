@@ -106,7 +106,8 @@ def _receive(session: Session, ex: Exchange, epoch: Epoch, donor: int) -> bool:
 
 def _rebuild(session: Session, ex: Exchange, epoch: Epoch, text: str) -> bool:
     """Load the state a lost rank left in memory; its last update may still have to be made."""
-    found = copies.rebuild(text, epoch, epoch.layout, sum(p.numel() for p in session.parameters))
+    used = sum(p.numel() for p in session.parameters)
+    found = copies.rebuild(text, epoch, (ex.slot % epoch.shards, epoch.layout), used)
     if found is None:  # the agents that kept it have gone, too: a newer epoch will say so
         return wait_for(ex, lambda: False)
     session.tracked.unpack(found.layout, found.memory, found.start)

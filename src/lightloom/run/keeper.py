@@ -18,9 +18,9 @@ from . import board as b
 from . import system
 
 BUFFERS: Final = 2
-GENERATION, ACKS, GRADIENT, NUMBER = 16, 17, 19, 20
+GENERATION, ACKS, GRADIENT, NUMBER, AFTER = 16, 17, 19, 20, 21
 """Words of a board: count of allocations; two agents' receipts; step of the reduced gradient in the
-arena plus one, and the epoch it was reduced in."""
+arena plus one, the epoch it was reduced in, and the buffer of the state it goes on from."""
 STEP, SHARD, LAYOUT, LIFE, FD, MADE = range(6)
 """Words of one buffer: step plus one, 0 while it is written; which part of the state; where, and
 since which allocation."""
@@ -72,11 +72,11 @@ class Lost(msgspec.Struct, frozen=True):
         """Return where another process of this host can map it."""
         return f"/proc/{self.pid}/fd/{fd}"
 
-    def find(self, board: b.Board, step: int, layout: int, life: int) -> int | None:
-        """Return the buffer that holds a whole copy of `step`."""
+    def find(self, board: b.Board, step: int, tag: tuple[int, int, int]) -> int | None:
+        """Return the buffer that holds a whole copy of `step`; `tag`: shard, layout, life."""
         for index, made in enumerate(self.made):
-            held = tuple(board.get(word(index, f)) for f in (STEP, LAYOUT, LIFE, MADE))
-            if held == (step + 1, layout, life, made):
+            held = tuple(board.get(word(index, f)) for f in (STEP, SHARD, LAYOUT, LIFE, MADE))
+            if held == (step + 1, *tag, made):
                 return index
         return None
 
@@ -184,7 +184,7 @@ class Keeper:
                 if not step or get(word(index, MADE)) != hold.made[index]:
                     continue
                 found.append(Kept(uid, step - 1, shard, layout, life, info=hold.text))
-                if get(GRADIENT) == step + 1:
+                if get(GRADIENT) == step + 1 and get(AFTER) == index:
                     found.append(
                         Kept(uid, step, shard, layout, life, get(NUMBER), info=hold.text)
                     )  # fmt: skip

@@ -46,7 +46,7 @@ def _find(axes: Axes, ex: Exchange, epoch: Epoch, shard: int, uid: int) -> joine
     name = f"shard {shard}, rank {uid}"
     text = dict(epoch.infos).get(uid, "")
     if uid in epoch.kept:
-        lost = copies.rebuild(text, epoch, epoch.source_layout, 0)
+        lost = copies.rebuild(text, epoch, (shard, epoch.source_layout), 0)
         return None if lost is None else _of_lost(axes, name, lost)
     giver = ex.meet(uid)
     if giver is None or giver.board.get(b.OFFER) != epoch.number:
