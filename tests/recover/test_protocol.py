@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as hs
 
+from lightloom.recover import protocol
 from lightloom.recover.decide import LINK, Ready, balanced, decide, sticky
 from lightloom.recover.record import (
     RECUT,
@@ -132,6 +133,38 @@ def test_a_copy_counts_only_if_it_is_the_committed_state() -> None:
     for right in (kept(11, 8), kept(11, 8, number=3)):
         after = decide(rules, before, 8, (0,), ready(20), (-1, 0), kept=[right])
         assert after is not None and after.joins == ((20, 11),)
+
+
+def test_a_gradient_counts_only_in_the_epoch_that_committed_it() -> None:
+    """Reduced in epoch 1, given up; reduced again and committed in 2; epoch 3 commits nothing."""
+    rules = Rules(slots=1, micro_batches=1)
+    before = epoch_of(11, made=2)
+    assert decide(rules, before, 7, (0,), ready(20), (-1, 0), kept=[kept(11, 7, number=1)]) is None
+    after = decide(rules, before, 7, (0,), ready(20), (-1, 0), kept=[kept(11, 7, number=2)])
+    assert after is not None and after.made == 2
+    stranger = kept(99, 7)
+    assert decide(rules, before, 7, (0,), ready(20), (-1, 0), kept=[stranger]) is None
+
+
+def test_twins_of_one_shard_make_a_replica_with_what_is_kept_or_on_disk() -> None:
+    rules = Rules(slots=4, shards=2, micro_batches=2)
+    before = epoch_of(11, 12, 13, 14, shards=2)
+    twins = ready(11, 13)
+    after = decide(rules, before, 9, (0,), twins, (-1, 0), kept=[kept(14, 9, shard=1)])
+    assert after is not None and after.uids == (11, 13) and after.joins == ((13, 14),)
+    back = decide(rules, before, 9, (0,), twins, (5, 10))
+    assert back is not None and back.base == 5 and set(dict(back.joins).values()) == {SNAPSHOT}
+    assert decide(rules, before, 9, (0,), twins, (-1, 0)) is None
+
+
+def test_ranks_in_reserve_do_not_change_a_layout_that_cannot_get_better() -> None:
+    rules = Rules(slots=8, shards=2, least=3, fallbacks=(1,), micro_batches=8)
+    epoch = msgspec.structs.replace(epoch_of(11, 12, 13, 14, 15), layout=1, shards=1)
+    state = protocol.State(me=0, rules=rules, epoch=epoch, durable=20, appended=20,
+                           ranks={u: Rank(u) for u in (11, 12, 13, 14, 15)})  # fmt: skip
+    assert protocol.changes(state) == ""
+    more = msgspec.structs.replace(state, ranks={u: Rank(u) for u in range(11, 17)})
+    assert protocol.changes(more) == "ranks ready"
 
 
 def test_too_few_for_a_replica_re_plan_and_come_back() -> None:

@@ -151,20 +151,17 @@ def usable(before: Epoch, base: int, kept: Iterable[Kept]) -> dict[Part, Kept]:
     """Return part -> what is kept of it and equals the state at `base`.
 
     A whole copy was made after its step was committed. One that a gradient still has to be applied
-    to counts only if just that gradient was committed: in the epoch that ends now if it committed
-    anything, else in the one that a member entered with its state.
+    to counts only if just that gradient was committed: it was reduced in the epoch that did so.
     """
-    joining = {uid for uid, _ in before.joins}
     giving = {donor for _, donor in before.joins} | {uid for _, uid in before.sources}
-    stayed = {m.uid for m in before.members} - joining
+    near = {m.uid for m in before.members} | giving
+    made = before.number if base > before.base else before.made
     out: dict[Part, Kept] = {}
     for entry in kept:
-        if entry.step != base or entry.life != before.life:
+        if entry.step != base or entry.life != before.life or entry.uid not in near:
             continue
         replay = entry.number >= 0
-        if replay and base > before.base and entry.number != before.number:
-            continue
-        if replay and base == before.base and entry.uid not in stayed | giving:
+        if replay and entry.number != made:
             continue
         part = (entry.uid, entry.layout, entry.shard)
         if part not in out or not replay:
@@ -205,6 +202,8 @@ def decide(
             members = _fill(rules, before, ready, have.holds)
         else:
             members = _afresh(rules, shards, ready, have)
+        if not members and layout == before.layout:
+            members = _one(shards, ready, have)
         replicas, wanted = len(members) // shards, rules.slots // rules.shards
         strict = rules.wait or not before.members
         if replicas < (wanted if strict else max(rules.least if layout == 0 else 1, 1)):
@@ -218,6 +217,20 @@ def decide(
                 rerouted=before.rerouted or regroups >= REROUTE,
             )  # fmt: skip
     return None
+
+
+def _one(shards: int, ready: Mapping[int, Ready], have: Known) -> list[Member]:
+    """Return one replica of whoever lives: a holder of each shard, twins for what is missing."""
+    chosen: dict[int, int] = {}
+    for uid in sorted(have.holds, reverse=True):
+        chosen[have.holds[uid]] = uid
+    rest = [uid for uid in sorted(ready) if uid not in chosen.values()]
+    for shard in (s for s in range(shards) if s not in chosen):
+        if rest:
+            chosen[shard] = rest.pop(0)
+    if len(chosen) < shards:
+        return []
+    return [Member(s, chosen[s], ready[chosen[s]].agent) for s in range(shards)]
 
 
 def _afresh(rules: Rules, shards: int, ready: Mapping[int, Ready], have: Known) -> list[Member]:
@@ -264,7 +277,8 @@ def _form(
     lost = {k.uid: k.info for k in have.kept.values() if k.uid in gives}
     return Epoch(
         number=before.number + 1, agents=(), members=tuple(members), base=base, cursor=cursor,
-        joins=joins, first=first, share=share, lost=undone, life=before.life + back, layout=layout,
+        joins=joins, first=first, share=share, lost=undone, life=before.life + back,
+        made=-1 if back else before.number if base > before.base else before.made, layout=layout,
         shards=shards, sources=sources, source_layout=source_layout, kept=tuple(sorted(lost)),
         infos=tuple(sorted((infos | lost).items())),
     )  # fmt: skip

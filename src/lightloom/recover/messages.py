@@ -204,5 +204,7 @@ Action = Send | Install | Append | Go | Fence | Excluded
 
 def decides(event: Event) -> bool:
     """Return whether a change may be decided at this event: what is kept must be told before."""
-    promise = isinstance(event, Received) and isinstance(event.message, Prepare)
-    return promise or isinstance(event, Tick | RankGone | AgentDead)
+    if isinstance(event, Received):
+        said = event.message
+        return isinstance(said, Prepare | Promise) or (isinstance(said, Beat) and bool(said.dead))
+    return isinstance(event, Tick | RankGone | AgentDead)

@@ -100,6 +100,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """Committed steps undone by this entry; above 0 it is a rewind."""
     life: int = 0
     """Rewinds so far."""
+    made: int = -1
+    """Epoch that committed `base`; -1: it is a snapshot's."""
     layout: int = 0
     """Which of the layouts the members are cut by; 0 the one the job began with."""
     shards: int = 1

@@ -60,7 +60,7 @@ class World:
         self.voted: set[tuple[int, int, int]] = set()
         self.kept: dict[tuple[int, int], int] = {}
         self.computed: dict[tuple[int, int], set[int]] = {}
-        self.hashes: dict[int, int] = {}
+        self.hashes: dict[tuple[int, int], int] = {}
         self.snapshots: dict[int, tuple[int, int]] = {}
         self.cut: tuple[float, frozenset[int]] = (0.0, frozenset())
         self.named: list[int] = []
@@ -358,7 +358,7 @@ class World:
         if not rank.alive or rank.epoch is not epoch or rank.applied != step - 1:
             return
         position = 0 if self.rules.rescale else epoch.position(step)
-        after = hash((rank.hash, step, position))
+        after = hash((rank.hash, step, position, epoch.number))
         rank.pending[step] = after
         rank.gradient = Copy(step, rank.shard, rank.layout, epoch.life, after, epoch.number)
         self.voted.add((epoch.number, step, uid))
@@ -382,9 +382,9 @@ class World:
         assert rank.applied == step - 1, "invariant 3: a step was skipped or applied twice"
         assert step in rank.pending, "invariant 3: applied without reduced gradients"
         rank.hash, rank.applied = rank.pending.pop(step), step
-        known = self.hashes.setdefault(step, rank.hash)
-        assert known == rank.hash, "invariant 4: replicas differ"
         assert rank.epoch is not None
+        known = self.hashes.setdefault((rank.epoch.life, step), rank.hash)
+        assert known == rank.hash, "invariant 4: replicas differ"
         self._copy(rank)
         if step > self.top and rank.epoch.life == self.life:  # else a rewind undid it
             self.top = step

@@ -107,7 +107,9 @@ def _enough(state: State, idle: int) -> bool:
     epoch = state.epoch
     if not epoch.members:
         return idle >= state.rules.slots
-    better = min(state.rules.layouts[: epoch.layout], default=1 << 30)
+    least = max(state.rules.least, 1)
+    wanted = [n * (1 if at else least) for at, n in enumerate(state.rules.layouts)]
+    better = min(wanted[: epoch.layout], default=1 << 30)
     return idle >= epoch.shards or idle + len(epoch.members) >= better
 
 

@@ -35,6 +35,12 @@ from .spec import doors as all_doors
 from .spec import load
 
 TICK_S = 0.05
+HOPELESS = 20
+"""Ticks after which nobody can still say that it has a copy of what is lost."""
+FORGIVEN = 100
+"""Steps after which an earlier failure of the script no longer counts."""
+OWN_EXITS = (86, 87)
+"""A replica that differed, links that stay broken: ended by us, no failure of the script."""
 RESPAWN_S = 0.7
 """Pause before a lost rank is replaced, so that it does not slow the survivors' first step."""
 
@@ -67,8 +73,8 @@ class Agent:
         self.stop_at: int | None = None
         self.signalled = self.over = False
         self.code, self.first_go = 0, -1
-        self.births = 0
-        self.failures = 0
+        self.births = self.failed_at = 0
+        self.failures = self.hopeless = self.layout = 0
         self.replacements: list[subprocess.Popen[bytes]] = []
         self.state = self._start(joins)
         self.first = self.state.durable
@@ -184,9 +190,12 @@ class Agent:
         )  # fmt: skip
         slots = {x.uid: x.slot for x in epoch.members}
         for rank in self.nest.ranks.values():
+            if epoch.layout != self.layout:  # another cut takes another time
+                rank.own_s.clear()
             rank.take(slots.get(rank.uid, -1))
             if rank.ready and not rank.gone:
                 self.nest.tell(rank, talk.NewEpoch(epoch))
+        self.layout = epoch.layout
         if epoch.number == 1:
             self.later(0.2, self._spares)
 
@@ -328,12 +337,15 @@ class Agent:
         if quiet:
             self._maybe_over()
             return
-        early = rank.code is not None and rank.code > 0 and self.state.durable == self.first
+        failed = rank.code is not None and rank.code > 0 and rank.code not in OWN_EXITS
+        early = failed and self.state.durable == self.first
         if early or (not rank.ready and self.state.epoch.number <= 0):
             self._fail(self.nest.why(rank) + plain, code=6, everywhere=True)
             return
-        if rank.code is not None and rank.code > 0:
-            self.failures += 1
+        if failed:
+            recent = self.state.durable - self.failed_at < FORGIVEN
+            self.failures = self.failures + 1 if recent else 1
+            self.failed_at = self.state.durable
         if self.failures >= 3:
             self._fail(self.nest.why(rank), code=6, everywhere=True)
         elif self.spec.respawn and not (rank.named and self._exclude(rank)):
@@ -415,6 +427,11 @@ class Agent:
             self.over = True
             self.log.event("over")
 
+    def _hopeless(self) -> bool:
+        """Return whether the state is nowhere, long enough to have heard of every copy."""
+        self.hopeless = self.hopeless + 1 if protocol.hopeless(self.state) else 0
+        return self.hopeless > HOPELESS
+
     def _tick(self) -> None:
         self.net.meet()
         self.keeper.follow(self.state)
@@ -427,7 +444,7 @@ class Agent:
             for rank in self.nest.ranks.values():
                 self.nest.tell(rank, talk.Finish())
             self._maybe_over()
-        elif protocol.hopeless(self.state) and not self._look_at_disk():
+        elif self._hopeless() and not self._look_at_disk():
             at = self.state.durable
             self._fail(f"every replica is lost and there is no snapshot: {at} steps are gone",
                        code=6, everywhere=True)  # fmt: skip

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -147,6 +146,8 @@ class AxesExchange(exchange.Exchange):
             outcome = self._hear(session, step)
             if outcome:
                 return outcome
+            if not all(system.started(p.info.pid) for p in self.peers):
+                end = time.monotonic() + PATIENCE_S  # somebody did die: a replacement will come
         return self._give_up(step)
 
     def _give_up(self, step: int) -> NoReturn:
@@ -176,8 +177,7 @@ class AxesExchange(exchange.Exchange):
         ar.collect(self.column, self.arena.flat[0][: self.shard_arena.used])
         self._keep_gradient(self.column, self.shard_arena.used)
         self.arena.deliver(0)
-        squares: list[Any] = [exchange._float(p.board.get(b.NORM)) for p in self.peers]
-        self._norm = math.sqrt(sum(squares))
+        self._norm = exchange.whole_norm([p.board for p in self.peers])
         self.full = any(p.board.get(b.FULL) for p in self.peers[: self.axes.shards])
 
     @property

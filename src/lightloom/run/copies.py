@@ -169,6 +169,13 @@ def rebuild(text: str, epoch: Epoch, part: tuple[int, int], used: int) -> Rebuil
     raise RunError(f"the copy kept of rank {lost.uid} has not the state at step {epoch.base}")
 
 
+def board_of(text: str) -> b.Board | None:
+    """Return a lost rank's board, through the agent that keeps it."""
+    lost = msgspec.json.decode(text, type=keeper.Lost)
+    page = system.attach(lost.path(lost.board))
+    return None if page is None else b.Board(page)
+
+
 def numel_of(layout: st.Layout) -> int:
     """Return the elements of a part's parameters."""
     return sum(math.prod(box.shape) for box in layout.boxes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
+from lightloom.recover.decide import REROUTE
 from lightloom.recover.record import RECUT, Epoch
 
 from . import arena as ar
@@ -125,6 +126,7 @@ class Exchange:
         found = [self.meet(uid) for uid in epoch.uids]
         self.idle = any(peer is None for peer in found)
         if self.idle:
+            self.link.mark(b.JOINING, max(epoch.base, 0))
             return False
         self.peers = [p for p in found if p is not None]
         self.index = epoch.uids.index(self.link.uid)
@@ -140,6 +142,9 @@ class Exchange:
             if self.slot == self.lead:
                 self.note("rerouted", f"gloo's links broke again and again in step "
                       f"{epoch.base + 1}; gradients go through shared memory now")  # fmt: skip
+        elif epoch.regroups > REROUTE and self.group.kind not in ("shm", "gloo"):
+            self.note("links-broken", f"{self.group.kind}'s links broke {epoch.regroups} times in "
+                      f"step {epoch.base + 1} and there is no other way", fatal=True)  # fmt: skip
         if self.copies is not None:
             self.copies.enter(epoch, self.slot)
         self.link.board.set(b.EPOCH, epoch.number)
@@ -247,7 +252,9 @@ class Exchange:
         if epoch.number <= self.epoch.number:
             return ""
         joins = dict(epoch.joins)
-        stays = joins.get(self.link.uid, RECUT) == RECUT
+        uid = self.link.uid
+        gives = uid in {*joins.values(), *(source for _, source in epoch.sources)}
+        stays = (uid in epoch.uids or gives) and joins.get(uid, RECUT) == RECUT
         if epoch.base == step and self.voted[1] == step and stays:
             self.postponed = epoch
             self._collect()
@@ -293,7 +300,7 @@ class Exchange:
         else:
             self.arena.flat[0].copy_(self.arena.flat[-1])
         self.arena.deliver(0)
-        self._norm = math.sqrt(sum(_float(p.board.get(b.NORM)) for p in self.peers))
+        self._norm = whole_norm([p.board for p in self.peers])
 
     @property
     def alone(self) -> bool:
@@ -331,16 +338,7 @@ class Exchange:
 
     def mean_loss(self) -> float | None:
         """Return the mean loss over the step's micro-batches, summed in their order."""
-        found = {}
-        for peer in self.peers:
-            memory = peer.board.memory
-            count = int.from_bytes(memory[b.MAIL : b.MAIL + 8], "little")
-            for at in range(min(count, LOSSES)):
-                m, value = _LOSS.unpack_from(memory, b.MAIL + 16 + at * 16)
-                found[m] = value
-        if not found:
-            return None
-        return math.fsum(found[m] for m in sorted(found)) / len(found)
+        return mean_of([peer.board for peer in self.peers])
 
     def fingerprint(self, value: int, step: int) -> None:
         """Publish the checksum of the parameters after `step`."""
@@ -362,6 +360,24 @@ class Exchange:
         if how == "split":
             self.note("replicas-differ", f"after step {step} no majority of replicas agrees",
                       fatal=True)  # fmt: skip
+
+
+def whole_norm(pages: list[b.Board]) -> float:
+    """Return the norm of the whole gradient, from each member's share."""
+    return math.sqrt(sum(_float(page.get(b.NORM)) for page in pages))
+
+
+def mean_of(pages: list[b.Board]) -> float | None:
+    """Return the mean loss over the micro-batches that members published, summed in their order."""
+    found = {}
+    for page in pages:
+        count = int.from_bytes(page.memory[b.MAIL : b.MAIL + 8], "little")
+        for at in range(min(count, LOSSES)):
+            m, value = _LOSS.unpack_from(page.memory, b.MAIL + 16 + at * 16)
+            found[m] = value
+    if not found:
+        return None
+    return math.fsum(found[m] for m in sorted(found)) / len(found)
 
 
 def _bits(value: float) -> int:

@@ -152,8 +152,9 @@ class Post:
 
     def _wait(self, call: Call, key: int) -> dict[int, tuple[int, str, bytes]]:
         """Return what every member posted; those an incoming epoch drops are not waited for."""
-        ex, alive, rounds = self.ex, None, 0
+        ex, rounds = self.ex, 0
         while True:
+            alive = self._alive()
             found = {p.uid: self._read(p.board.memory, key) for p in ex.peers}
             late = [u for u, x in found.items() if x is None and (alive is None or u in alive)]
             if not late:
@@ -166,8 +167,13 @@ class Post:
             for said in ex.link.messages(0.5):
                 rounds = 0
                 ex.held.append(said)
-                if isinstance(said, talk.NewEpoch):
-                    alive = set(said.epoch.uids)
+
+    def _alive(self) -> set[int] | None:
+        """Return the members of an epoch that is to come, if one is already known."""
+        coming = [x.epoch for x in self.ex.held if isinstance(x, talk.NewEpoch)]
+        coming += [self.ex.postponed] if self.ex.postponed is not None else []
+        newest = max(coming, key=lambda epoch: epoch.number, default=None)
+        return None if newest is None else set(newest.uids)
 
     def _elsewhere(self, call: Call, late: list[int]) -> None:
         """Raise if a rank waits at the end of its micro-batch instead of making this call."""

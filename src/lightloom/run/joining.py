@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
-
 from lightloom.core.errors import RunError
 from lightloom.recover.record import RECUT, SNAPSHOT, Epoch
 
 from . import board as b
 from . import copies, handover, talk
-from .exchange import Exchange
+from .exchange import Exchange, mean_of, whole_norm
 
 if TYPE_CHECKING:
     from .member import Session
@@ -117,12 +115,20 @@ def _rebuild(session: Session, ex: Exchange, epoch: Epoch, text: str) -> bool:
 
 
 def replay(session: Session, ex: Exchange) -> None:
-    """Put the lost rank's gradient where the script's update takes it from, as after a commit."""
-    assert session.replay is not None
+    """Put the lost rank's gradient where the script's update takes it from, as after a commit.
+
+    Norm and loss are those of the whole step: every rank left its share of them on its board.
+    """
+    assert session.replay is not None and ex.epoch is not None
     flat = ex.arena.flat[0]
     flat[: session.replay.numel()].copy_(session.replay)
     ex.arena.deliver(0)
-    norm = math.sqrt(float(torch.dot(session.replay, session.replay)))
-    session.skip = not math.isfinite(norm) and session.spec.on_nan == "skip"
+    joins = dict(ex.epoch.joins)
+    pages = [p.board for p in ex.peers if p.uid not in joins]
+    infos = dict(ex.epoch.infos)
+    pages += [page for uid in ex.epoch.kept if (page := copies.board_of(infos[uid])) is not None]
+    ex._norm = session.norm = whole_norm(pages)
+    session.loss = mean_of(pages)
+    session.skip = not math.isfinite(session.norm) and session.spec.on_nan == "skip"
     session.committed = True
     ex.link.mark(b.APPLYING)

@@ -201,5 +201,5 @@ def _open(pid: int, fd: int) -> int:
     """Return an own descriptor of another process's memory; -1 if the process has gone."""
     try:
         return os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except OSError:  # it has ended, or the number names something else by now
         return -1

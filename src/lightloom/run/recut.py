@@ -36,7 +36,8 @@ def take(axes: Axes, session: Session, ex: Exchange, epoch: Epoch) -> bool:
     tracked = session.tracked
     layout, tensors = tracked.pack(0, 0)
     own = dict(st.build(layout.tree, tensors))
-    parts = [found[shard] for shard in sorted(found)]
+    # whole parts first: what is not a tensor of a parameter is taken from the first that has it
+    parts = [found[s] for s in sorted(found, key=lambda s: ("state" in found[s].__dict__, s))]
     tracked.load(joined.cut(parts, tracked.boxes, tracked.order, own))
     return True
 

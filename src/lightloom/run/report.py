@@ -10,7 +10,7 @@ from lightloom.core.errors import InputError
 from lightloom.core.finding import Finding
 from lightloom.core.runs import Recovery, RunReport, RunState, SnapshotInfo
 from lightloom.recover.decide import LINK
-from lightloom.recover.record import SNAPSHOT
+from lightloom.recover.record import RECUT, SNAPSHOT
 
 from . import sharded, snapshot
 from .launch import events
@@ -190,7 +190,7 @@ def _decision(epoch: Event, before: Event, shards: int) -> str:
     newcomers = {m[1] for m in epoch["members"]} - {m[1] for m in before["members"]}
     if any(donor == SNAPSHOT for _, donor in epoch["joins"]):
         return "rewind"
-    if epoch["layout"] != before["layout"]:
+    if any(donor == RECUT for _, donor in epoch["joins"]):
         return "re-plan"
     if epoch["why"] == LINK:
         other_way = shards == 1 and epoch["rerouted"] and not before["rerouted"]

@@ -49,7 +49,7 @@ def attach(path: str) -> mmap.mmap | None:
     """Return a mapping of memory another process shares as ``/proc/PID/fd/N``; None if it died."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except OSError:  # it has ended, or the number names something else by now
         return None
     try:
         return mmap.mmap(fd, os.fstat(fd).st_size)
