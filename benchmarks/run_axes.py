@@ -64,7 +64,7 @@ def train(case: Case) -> RunReport:
     gap = 40 if "layouts" in case.more else 20
     faults = tuple(f"rank:{(ranks - 1 - i) % ranks}@step{gap * (i + 1)}" for i in range(TRIALS))
     base: dict[str, Any] = {
-        "name": f"{case.axes.replace(',', '-')}-{ranks}-{len(case.more)}", "script": "example:axes",
+        "name": f"a{len(list(WORK.glob('runs/*')))}", "script": "example:axes",
         "args": ("--axes", case.axes), "ranks": ranks, "shards": case.shards, "agents": 2,
         "steps": gap * (TRIALS + 1), "snapshot_every": 0, "faults": faults, "cwd": str(WORK),
     }  # fmt: skip
