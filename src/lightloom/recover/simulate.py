@@ -229,7 +229,8 @@ class World:
         self._give_part(rank, epoch)
         member = next((m for m in epoch.members if m.uid == uid), None)
         if member is None:
-            if rank.has and rank.applied == epoch.base - 1 and epoch.base in rank.pending:
+            gives = any(uid == giver for _, giver in (*epoch.joins, *epoch.sources))
+            if gives and rank.has and rank.applied == epoch.base - 1 and epoch.base in rank.pending:
                 self._apply(rank, epoch.base)
             rank.has = rank.has and rank.applied == epoch.base
             return
@@ -350,8 +351,7 @@ class World:
     def _break(self, rank: Rank, epoch: Epoch) -> None:
         """A link of the rank's group breaks, once: it says so and waits for the next epoch."""
         self.breaking = 0.0
-        said = GroupBroke(rank.uid, epoch.number)
-        self.later(self.random.uniform(0.1, 1), self.give, rank.agent, said)
+        self.later(0.5, self.give, rank.agent, GroupBroke(rank.uid, epoch.number))
 
     def _reduced(self, uid: int, epoch: Epoch, step: int) -> None:
         rank = self.ranks[uid]
