@@ -115,6 +115,14 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
 
 
+def _torchrun(job: Job, python: Path, ranks: int, restarts: int, *command: str) -> None:
+    job.start(
+        [str(python), "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
+         f"--max-restarts={restarts}", "--monitor-interval=0.1", *command],
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+    )  # fmt: skip
+
+
 def trial(kind: str, python: Path) -> tuple[float, int] | None:
     """Return (seconds from the kill to the next step, steps lost) of one trial of a peer."""
     job, steps = Job(), "100000"
@@ -122,19 +130,9 @@ def trial(kind: str, python: Path) -> tuple[float, int] | None:
         ck = f"{folder}/ck.pt"
         try:
             if kind == "torchrun":
-                job.start(
-                    [str(python), "-m", "torch.distributed.run", "--standalone",
-                     "--nproc-per-node=3", "--max-restarts=3", "--monitor-interval=0.1",
-                     "job_ddp.py", steps, ck],
-                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-                )  # fmt: skip
+                _torchrun(job, python, 3, 3, "job_ddp.py", steps, ck)
             elif kind == "torchrun-tp":
-                job.start(
-                    [str(python), "-m", "torch.distributed.run", "--standalone",
-                     "--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1",
-                     "job_tp.py", steps, ck],
-                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-                )  # fmt: skip
+                _torchrun(job, python, 2, 3, "job_tp.py", steps, ck)
             elif kind == "nvrx":
                 p = str(port())
                 for rank in range(3):
@@ -188,11 +186,7 @@ def goodput(kind: str, python: Path, minutes: float, every: int = 60) -> tuple[f
 def _begin(kind: str, job: Job, python: Path, steps: str, checkpoint: str) -> int:
     """Start a peer that may restart without end; returns the lighthouse's port."""
     if kind == "torchrun":
-        job.start(
-            [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
-             "--max-restarts=100000", "--monitor-interval=0.1", "job_ddp.py", steps, checkpoint],
-            TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-        )  # fmt: skip
+        _torchrun(job, python, 3, 100000, "job_ddp.py", steps, checkpoint)
         return 0
     return _torchft(job, python, steps, kind)
 

@@ -22,21 +22,10 @@ CHUNK = 1 << 16
 """Elements summed at a time: all operands of a chunk stay in the second-level cache."""
 
 
-class Info(msgspec.Struct, frozen=True):
-    """How peers reach a rank."""
-
-    pid: int
-    board_fd: int
-    arena_fd: int
-    address: str
-    numel: int
-    slots: int
-
-
 class Peer:
     """Another rank's board and arena, mapped."""
 
-    def __init__(self, uid: int, info: Info, board: b.Board, arena: mmap.mmap) -> None:
+    def __init__(self, uid: int, info: b.Info, board: b.Board, arena: mmap.mmap) -> None:
         self.uid, self.info, self.board, self.memory = uid, info, board, arena
         self.address = bytes.fromhex(info.address)
         flat = torch.frombuffer(arena, dtype=torch.float32)
@@ -46,7 +35,7 @@ class Peer:
 
 def meet(uid: int, text: str) -> Peer | None:
     """Return the rank described by `text`, mapped; None if it has died meanwhile."""
-    info = msgspec.json.decode(text, type=Info)
+    info = msgspec.json.decode(text, type=b.Info)
     memory = system.attach(f"/proc/{info.pid}/fd/{info.board_fd}")
     arena = system.attach(f"/proc/{info.pid}/fd/{info.arena_fd}")
     if memory is None or arena is None:

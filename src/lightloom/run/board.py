@@ -8,6 +8,8 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
+import msgspec
+
 SIZE: Final = 3 * mmap.PAGESIZE
 MARK, PHASE, STEP, EPOCH, READY, AT, KILLED, OFFER, NORM, PRINT, FULL, LAST = range(12)
 """Words: progress counter; phase; step; epoch; key of the published gradients; time of the mark;
@@ -25,6 +27,17 @@ PHASES: Final = (
     "starting", "computing", "waiting", "joining", "idle", "applying", "ended", "saving",
 )  # fmt: skip
 STARTING, COMPUTING, WAITING, JOINING, IDLE, APPLYING, ENDED, SAVING = range(8)
+
+
+class Info(msgspec.Struct, frozen=True):
+    """How peers and agents reach a rank's board and arena."""
+
+    pid: int
+    board_fd: int
+    arena_fd: int
+    address: str
+    numel: int
+    slots: int
 
 
 class Board:

@@ -88,7 +88,7 @@ class Copies:
         for at, value in enumerate(self.tag):
             board.set(keeper.word(index, keeper.SHARD + at), value)
         now, later = saver.split(layout, tensors)
-        saver.copy(now, memory, start)
+        st.copy_pairs(now, memory, start)
         self.thread = threading.Thread(
             target=self._copy, args=(later, memory, start, index, step), daemon=True
         )
@@ -103,7 +103,7 @@ class Copies:
 
     def _copy(self, pairs: list[Any], memory: Any, start: int, index: int, step: int) -> None:
         try:
-            saver.copy(pairs, memory, start)
+            st.copy_pairs(pairs, memory, start)
         except BaseException as error:
             self.error = error
             return

@@ -59,13 +59,13 @@ class Exchange:
         """Mean loss of the step last voted for."""
         self.full = False
         """Whether some shard cannot begin a snapshot of the step committed: then none does."""
-        own = msgspec.json.decode(self.info(), type=ar.Info)
+        own = msgspec.json.decode(self.info(), type=b.Info)
         self.own = ar.Peer(link.uid, own, link.board, arena.memory)
         self.known[link.uid] = self.own
 
     def info(self) -> str:
         """Return how peers reach this rank."""
-        info = ar.Info(
+        info = b.Info(
             os.getpid(), self.link.board_fd, self.arena.fd, self.link.address,
             self.arena.numel, self.arena.slots,
         )  # fmt: skip

@@ -45,16 +45,6 @@ def ring(agent: int, agents: Iterable[int]) -> list[int]:
     return [agent, order[(order.index(agent) + 1) % len(order)]]
 
 
-class Info(msgspec.Struct, frozen=True):
-    """The part of arena.Info that an agent reads."""
-
-    pid: int
-    board_fd: int
-    arena_fd: int
-    numel: int
-    slots: int
-
-
 class Lost(msgspec.Struct, frozen=True):
     """How to reach the memory of a rank through the agent that keeps it."""
 
@@ -84,7 +74,7 @@ class Lost(msgspec.Struct, frozen=True):
 class _Hold:
     """The open memory of one rank."""
 
-    def __init__(self, uid: int, info: Info, board_fd: int, page: b.Board, arena_fd: int) -> None:
+    def __init__(self, uid: int, info: b.Info, board_fd: int, page: b.Board, arena_fd: int) -> None:
         self.uid, self.info, self.board_fd, self.page = uid, info, board_fd, page
         self.arena_fd = arena_fd
         self.generation = 0
@@ -142,7 +132,7 @@ class Keeper:
                 hold.page.set(ACKS + place, receipt)
 
     def _open(self, uid: int, text: str) -> _Hold | None:
-        info = msgspec.json.decode(text, type=Info)
+        info = msgspec.json.decode(text, type=b.Info)
         board_fd, arena_fd = _open(info.pid, info.board_fd), _open(info.pid, info.arena_fd)
         page = None if board_fd < 0 else system.attach(f"/proc/self/fd/{board_fd}")
         if page is None or arena_fd < 0:

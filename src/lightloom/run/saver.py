@@ -92,7 +92,7 @@ class Saver:
         path = self.buffers[index].path(os.getpid())
         self.message = talk.Save(step, cursor, path, urgent, place)
         now, later = split(layout, tensors)
-        copy(now, memory, start)
+        st.copy_pairs(now, memory, start)
         self.thread = threading.Thread(target=self._copy, args=(later, memory, start), daemon=True)
         self.thread.start()
         return True
@@ -139,7 +139,7 @@ class Saver:
 
     def _copy(self, pairs: list[Any], memory: Any, start: int) -> None:
         try:
-            copy(pairs, memory, start)
+            st.copy_pairs(pairs, memory, start)
         except BaseException as error:
             self.error = error
 
@@ -170,9 +170,3 @@ def split(layout: st.Layout, tensors: list[torch.Tensor]) -> tuple[list[Any], li
     small = [p for p in pairs if p[0].name.startswith("model.") and p[0].size < 1 << 16]
     large = [p for p in pairs if not (p[0].name.startswith("model.") and p[0].size < 1 << 16)]
     return small, large
-
-
-def copy(pairs: list[Any], memory: Any, start: int) -> None:
-    """Copy tensors to their places in a buffer."""
-    for piece, tensor in pairs:
-        st.view(memory, piece, start).copy_(tensor)

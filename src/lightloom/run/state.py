@@ -5,6 +5,7 @@ The same layout moves state between ranks, lies in the warm snapshot buffer and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -148,5 +149,10 @@ def _say(piece: Piece | None) -> str:
 
 def copy_in(layout: Layout, tensors: list[torch.Tensor], memory: Any, start: int) -> None:
     """Copy live tensors to their places in a buffer."""
-    for piece, tensor in zip(layout.pieces, tensors, strict=True):
+    copy_pairs(zip(layout.pieces, tensors, strict=True), memory, start)
+
+
+def copy_pairs(pairs: Iterable[tuple[Piece, torch.Tensor]], memory: Any, start: int) -> None:
+    """Copy some tensors to their places in a buffer."""
+    for piece, tensor in pairs:
         view(memory, piece, start).copy_(tensor)
